@@ -1,0 +1,148 @@
+/* Records that probes hand to the daemon: shared by the BPF programs (C) and Decode (C++).
+ * Fixed little-endian layout, pinned by static assertions on both sides. Records live only between
+ * programs and daemon of one build; nothing is stored in this form. */
+#ifndef AGENTMON_BPF_EVENT_ABI_H
+#define AGENTMON_BPF_EVENT_ABI_H
+
+#ifdef __cplusplus
+#include <cstdint>
+typedef uint8_t am_u8;
+typedef uint16_t am_u16;
+typedef uint32_t am_u32;
+typedef uint64_t am_u64;
+typedef int32_t am_s32;
+typedef int64_t am_s64;
+#else
+typedef unsigned char am_u8;
+typedef unsigned short am_u16;
+typedef unsigned int am_u32;
+typedef unsigned long long am_u64;
+typedef int am_s32;
+typedef long long am_s64;
+#endif
+
+#define AM_ARGV_MAX 65536u   /* bytes of argv kept, NULs included */
+#define AM_PATH_MAX 4096u    /* bytes of one path kept */
+
+enum am_type {
+  AM_EXEC = 1,
+  AM_FORK = 2,
+  AM_EXIT = 3,
+  AM_FILE = 4,          /* made in user space by the notify and fanotify probes */
+  AM_CONNECT = 5,       /* attempt; for tcp an AM_SOCK_RESULT with the same cookie follows */
+  AM_SOCK_RESULT = 6,
+  AM_BIND = 7,
+  AM_LISTEN = 8,
+  AM_SEND = 9,
+  AM_UNIX_CONNECT = 10,
+  AM_UNIX_SEND = 11,
+};
+
+/* am_header.flags */
+#define AM_F_ARGV_CUT 0x1u     /* argv is longer than what was kept */
+#define AM_F_PATH_CUT 0x2u     /* a path was longer than what was kept; its outermost part is missing */
+#define AM_F_REVERSED 0x4u     /* paths are components, innermost first, each ended by NUL */
+#define AM_F_AS_ASKED 0x8u     /* names as the program gave them; outcome not known */
+#define AM_F_FIRST_ONLY 0x10u  /* the source sees only first accesses: count is at least */
+#define AM_F_CORE 0x20u        /* exit: core dumped */
+
+struct am_header {
+  am_u16 type;       /* enum am_type */
+  am_u16 source;     /* agentmon.v1.Source */
+  am_u32 size;       /* whole record, this header included */
+  am_u32 flags;
+  am_u32 uid;        /* real uid in the initial user namespace */
+  am_u64 boot_ns;
+  am_u64 cgroup_id;  /* the session's cgroup (ancestor at the session level); 0 = a watched tree */
+  am_u64 start_ns;   /* birth of the process, CLOCK_BOOTTIME; 0 = not known (look the pid up) */
+  am_u32 pid;        /* thread-group id */
+  am_u32 tid;
+};
+
+/* Followed by exe_len + cwd_len + filename_len + argv_len bytes, in this order.
+ * argv is the process's argument area: strings each ended by NUL. */
+struct am_exec {
+  struct am_header h;
+  am_u64 parent_start_ns;
+  am_u32 ppid;
+  am_u32 argc;
+  am_u32 exe_len;
+  am_u32 cwd_len;
+  am_u32 filename_len;
+  am_u32 argv_len;
+  am_u32 argv_total;
+  am_u32 pad;
+};
+
+struct am_fork {
+  struct am_header h;      /* the parent */
+  am_u64 child_start_ns;
+  am_u32 child_pid;
+  am_u32 pad;
+};
+
+struct am_exit {
+  struct am_header h;
+  am_u64 cpu_ns;
+  am_u64 peak_rss_bytes;
+  am_s32 wait_status;      /* as wait(2) gives it */
+  am_u32 pad;
+};
+
+/* Followed by path_len + new_path_len bytes. kind is agentmon.v1.EventKind (10 to 23). */
+struct am_file {
+  struct am_header h;
+  am_u32 kind;
+  am_u32 open_flags;
+  am_u32 mode;
+  am_s32 uid;
+  am_s32 gid;
+  am_u32 path_len;
+  am_u64 size;
+  am_u32 new_path_len;
+  am_u32 pad;
+};
+
+/* AM_CONNECT, AM_BIND, AM_LISTEN, AM_SEND. Addresses in network order; IPv4 in the first four bytes. */
+struct am_sock {
+  struct am_header h;
+  am_u64 cookie;
+  am_u8 address[16];
+  am_u16 family;           /* AF_INET or AF_INET6, as the program used it */
+  am_u16 protocol;         /* IPPROTO_* */
+  am_u16 port;             /* host order */
+  am_u16 pad;
+};
+
+struct am_sock_result {
+  struct am_header h;
+  am_u64 cookie;
+  am_s32 error;            /* 0 = connected, else a positive errno */
+  am_u32 pad;
+};
+
+/* AM_UNIX_CONNECT, AM_UNIX_SEND. Followed by cwd_len bytes of the caller's directory (for relative
+ * names) and then name_len bytes of sun_path as given; a leading NUL = abstract. */
+struct am_unix {
+  struct am_header h;
+  am_u32 cwd_len;
+  am_u32 name_len;
+  am_u32 sock_type;        /* SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET */
+  am_u32 pad;
+};
+
+#define AM_ABI_ASSERT(type, bytes) _Static_assert(sizeof(type) == (bytes), #type " layout")
+#ifdef __cplusplus
+#undef AM_ABI_ASSERT
+#define AM_ABI_ASSERT(type, bytes) static_assert(sizeof(type) == (bytes), #type " layout")
+#endif
+AM_ABI_ASSERT(struct am_header, 48);
+AM_ABI_ASSERT(struct am_exec, 88);
+AM_ABI_ASSERT(struct am_fork, 64);
+AM_ABI_ASSERT(struct am_exit, 72);
+AM_ABI_ASSERT(struct am_file, 88);
+AM_ABI_ASSERT(struct am_sock, 80);
+AM_ABI_ASSERT(struct am_sock_result, 64);
+AM_ABI_ASSERT(struct am_unix, 64);
+
+#endif

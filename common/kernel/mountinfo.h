@@ -1,0 +1,27 @@
+// /proc/PID/mountinfo, parsed (proc(5)).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace agentmon {
+
+struct Mount {
+  int id = 0;
+  int parent_id = 0;
+  std::string root;         // of the mount within its file system, octal escapes resolved
+  std::string mount_point;  // in the root of the process, octal escapes resolved
+  std::string options;
+  std::string fs_type;
+  std::string source;
+};
+
+// Lines that do not parse are left out.
+std::vector<Mount> ParseMountinfo(absl::string_view text);
+absl::StatusOr<std::vector<Mount>> ReadMountinfo(const std::string& path);
+
+}  // namespace agentmon
