@@ -79,7 +79,7 @@ std::string SetPath(std::string* out, const std::string& text) {
   return "";
 }
 
-std::string SetLogLevel(LogLevel* out, const std::string& text) {
+std::string SetLevel(LogLevel* out, const std::string& text) {
   static const std::map<std::string, LogLevel> levels = {{"error", LogLevel::kError},
                                                          {"warning", LogLevel::kWarning},
                                                          {"info", LogLevel::kInfo},
@@ -151,7 +151,7 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& n
                {{"state_dir", to(SetPath, &c.state_dir)},
                 {"runtime_dir", to(SetPath, &c.runtime_dir)},
                 {"socket", to(SetPath, &c.socket)},
-                {"log_level", to(SetLogLevel, &c.log_level)},
+                {"log_level", to(SetLevel, &c.log_level)},
                 {"admin_group", to(SetText, &c.admin_group)}},
                {{"retention", {{"max_age", to(SetAge, &c.max_age)}, {"max_size", to(SetSize, &c.max_size_bytes)}}},
                 {"limits", {{"sessions_per_uid", to(SetCount, &c.sessions_per_uid)}}}});

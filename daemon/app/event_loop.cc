@@ -118,6 +118,10 @@ absl::Status EventLoop::Run() {
   return r < 0 ? ErrnoStatus(-r, "event loop") : absl::OkStatus();
 }
 
+void EventLoop::RunOnce(absl::Duration timeout) {
+  sd_event_run(loop_, static_cast<uint64_t>(absl::ToInt64Microseconds(timeout)));
+}
+
 void EventLoop::Quit() { sd_event_exit(loop_, 0); }
 
 }  // namespace agentmon

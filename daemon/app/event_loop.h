@@ -30,6 +30,8 @@ class EventLoop : public TaskRunner {
   // must be the only one yet, so that all later threads inherit the block.
   absl::Status OnSignal(int signal, Task task);
   absl::Status Run();   // until Quit
+  // Waits for one thing to happen and handles it, for the timeout at most.
+  void RunOnce(absl::Duration timeout);
   void Quit();          // core thread
 
  private:
