@@ -72,7 +72,10 @@ absl::string_view RoleName(Role role) {
   return "agent";
 }
 
-SessionManager::~SessionManager() { *alive_ = false; }
+SessionManager::~SessionManager() {
+  *alive_ = false;
+  for (const auto& [id, state] : sessions_) deps_.cgroups.Unwatch(id);
+}
 
 absl::Status SessionManager::CheckMayStart(const Caller& caller) const {
   if (caller.role == Role::kAgent) {
