@@ -40,7 +40,10 @@ foreach(name grpc++_unsecure grpc_unsecure gpr upb cares address_sorting protobu
 endforeach()
 agentmon_link_group(dep_grpc ${_grpc} ${_absl_archives})
 target_link_libraries(dep_grpc INTERFACE z Threads::Threads dl)
-find_library(GRPC_REFLECTION NAMES libgrpc++_reflection.a REQUIRED)
+find_library(_lib_grpc_reflection NAMES libgrpc++_reflection.a REQUIRED)
+add_library(dep_grpc_reflection INTERFACE)
+agentmon_link_group(dep_grpc_reflection ${_lib_grpc_reflection} ${_grpc} ${_absl_archives})
+target_link_libraries(dep_grpc_reflection INTERFACE z Threads::Threads dl)
 
 agentmon_archives(dep_re2 re2)
 agentmon_archives(dep_yaml yaml-cpp)
