@@ -42,6 +42,7 @@ void FlowJoiner::Forget(uint64_t flow) {
   const auto it = flows_.find(flow);
   if (!it->second.given_out) --waiting_;
   flows_.erase(it);
+  if (waiting_ == 0) order_.clear();   // else it would grow while every flow is joined at once
 }
 
 void FlowJoiner::Flush(int64_t now_boot_ns) {
