@@ -36,22 +36,22 @@ absl::StatusOr<std::unique_ptr<ProcessProbe>> ProcessProbe::Create(BpfRing& ring
 }
 
 absl::Status ProcessProbe::Load() {
-  ASSIGN_OR_RETURN(auto loaded, LoadSkeleton<process_bpf>("process programs", [this](process_bpf* bpf) {
+  ASSIGN_OR_RETURN(bpf_, LoadSkeleton<process_bpf>("process programs", [this](process_bpf* bpf) {
     bpf->rodata->page_bytes = static_cast<uint32_t>(sysconf(_SC_PAGESIZE));
     bpf->rodata->exit_tells_group_dead = ExitTellsGroupDead();
     bpf_map__set_max_entries(bpf->maps.scratch, static_cast<uint32_t>(libbpf_num_possible_cpus()));
     return ring_.Share(bpf);
   }));
-  bpf_ = loaded.release();
   return absl::OkStatus();
 }
 
-ProcessProbe::~ProcessProbe() { process_bpf::destroy(bpf_); }
+ProcessProbe::ProcessProbe(BpfRing& ring) : ring_(ring) {}
+ProcessProbe::~ProcessProbe() = default;
 
 absl::Status ProcessProbe::Attach(RecordSink& sink) {
   RETURN_IF_ERROR(ring_.Start(sink));
-  if (const int error = process_bpf::attach(bpf_); error != 0) {
-    process_bpf::detach(bpf_);
+  if (const int error = process_bpf::attach(bpf_.get()); error != 0) {
+    process_bpf::detach(bpf_.get());
     return BpfError(-error, "attach process programs");
   }
   return absl::OkStatus();

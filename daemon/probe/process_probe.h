@@ -29,11 +29,11 @@ class ProcessProbe : public Probe {
   ProbeStats Stats() const override;
 
  private:
-  explicit ProcessProbe(BpfRing& ring) : ring_(ring) {}
+  explicit ProcessProbe(BpfRing& ring);
   absl::Status Load();
 
   BpfRing& ring_;
-  process_bpf* bpf_ = nullptr;
+  UniqueSkeleton<process_bpf> bpf_;
 };
 
 }  // namespace agentmon
