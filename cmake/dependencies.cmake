@@ -47,6 +47,7 @@ target_link_libraries(dep_grpc_reflection INTERFACE z Threads::Threads dl)
 
 agentmon_archives(dep_re2 re2)
 agentmon_archives(dep_yaml yaml-cpp)
+agentmon_archives(dep_libyaml yaml)
 agentmon_archives(dep_bpf bpf)
 target_link_libraries(dep_bpf INTERFACE elf z)
 agentmon_archives(dep_crypto crypto)
