@@ -1,0 +1,16 @@
+// Rules that every snapshot starts with and that no key, flag or variable switches off: our own files and
+// sockets, the objects of canaries, safe device nodes, and what programs need to start at all.
+#pragma once
+
+#include <memory>
+
+#include "common/policy/snapshot.h"
+
+namespace agentmon::policy {
+
+std::shared_ptr<const Document> BuiltinDocument(const BuiltinPaths& paths);
+
+// The base of a session that names none: what Document's defaults say, no rules.
+std::shared_ptr<const Document> EmptyBase();
+
+}  // namespace agentmon::policy
