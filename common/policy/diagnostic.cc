@@ -66,7 +66,7 @@ std::string Printable(absl::string_view text) {
 std::string Nearest(absl::string_view word, absl::Span<const absl::string_view> candidates) {
   if (word.size() > 64) return "";
   const std::string lower = absl::AsciiStrToLower(word);
-  size_t best = std::max<size_t>(1, word.size() / 3) + 1;
+  size_t best = std::max<size_t>(word.size() < 4 ? 1 : 2, word.size() / 3) + 1;
   absl::string_view found;
   for (const absl::string_view candidate : candidates) {
     const size_t distance = EditDistance(lower, candidate);
