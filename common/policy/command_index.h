@@ -40,19 +40,32 @@ struct CommandView {
 class CommandIndex {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
-  CommandIndex() : paths_(true) {}
+  CommandIndex();
+  CommandIndex(CommandIndex&&);
+  CommandIndex& operator=(CommandIndex&&) = delete;
+  ~CommandIndex();
   void Add(CommandRule rule);  // in order
+  void Seal();                 // after the last one
   uint32_t Find(const CommandView& command) const;  // an index into rules()
   // Every condition but the program's name and path; every condition.
   static bool ArgumentsMatch(const CommandRule& rule, const CommandView& command);
+  static bool ExpressionsMatch(const CommandRule& rule, const CommandView& command);
+  static bool ProgramMatches(const CommandRule& rule, const CommandView& command);
   static bool Matches(const CommandRule& rule, const CommandView& command);
   const std::vector<CommandRule>& rules() const { return rules_; }
 
  private:
+  // Rules of one program. Many expressions are searched for together, in one pass over the arguments.
+  struct Expressions;
+  struct List {
+    std::vector<uint32_t> rules;
+    std::unique_ptr<const Expressions> together;
+  };
   void Try(const std::vector<uint32_t>& list, const CommandView& command, uint32_t& best) const;
+  bool TryTogether(const List& list, const CommandView& command, uint32_t& best) const;
 
   std::vector<CommandRule> rules_;
-  absl::flat_hash_map<std::string, std::vector<uint32_t>> by_name_;
+  absl::flat_hash_map<std::string, List> by_name_;
   std::vector<uint32_t> by_glob_, any_;
   PathIndex paths_;
 };

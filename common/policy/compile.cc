@@ -52,16 +52,25 @@ class Compiler {
     }
     layer.posture = document.posture != Posture::kUnset ? document.posture : outer_.posture;
     layer.enforcement = document.enforcement != Enforcement::kUnset ? document.enforcement : outer_.enforcement;
-    layer.transparent = outer_.transparent;
-    for (const std::string& name : document.transparent_add) layer.transparent.Add(name), inner_.transparent.Add(name);
-    for (const std::string& name : document.transparent_remove) layer.transparent.Remove(name), inner_.transparent.Remove(name);
+    Transparent(document);
     SayInwards(document);
     Defaults(document);
     for (uint32_t i = 0; i < document.rules.size(); ++i) Compile(document.rules[i], i);
+    layer.commands.Seal();
     std::sort(layer.roots.begin(), layer.roots.end());
     Env(document.env);
     Merge(document);
     for (const Unenforced& u : document.unenforced) Unenforced_(u);
+  }
+
+  void Transparent(const Document& document) {
+    TransparentSet own = outer_.transparent;
+    for (const std::string& name : document.transparent_add) own.Add(name), inner_.transparent.Add(name);
+    for (const std::string& name : document.transparent_remove) own.Remove(name), inner_.transparent.Remove(name);
+    for (const CompiledLayer& other : snapshot_->layers_) {
+      if (other.transparent && *other.transparent == own) layer_->transparent = other.transparent;
+    }
+    if (!layer_->transparent) layer_->transparent = std::make_shared<const TransparentSet>(std::move(own));
   }
 
   // For inner layers the strictest of several files of a kind counts.

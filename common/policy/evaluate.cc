@@ -226,11 +226,11 @@ class Evaluation {
 
   // The commands behind the one that is started; layers mostly share one set of names to look through.
   void LookBehind(const CompiledLayer& layer) {
-    if (looked_through_ != nullptr && *looked_through_ == layer.transparent) return;
-    looked_through_ = &layer.transparent;
+    if (looked_through_ == layer.transparent.get()) return;
+    looked_through_ = layer.transparent.get();
     derived_views_.clear();
     std::string unused;
-    derived_ = LookThrough(ProgramName(NormalizePath(subject_.exe, unused)), subject_.argv, layer.transparent);
+    derived_ = LookThrough(ProgramName(NormalizePath(subject_.exe, unused)), subject_.argv, *layer.transparent);
     derived_words_.assign(derived_.size(), {});
     for (size_t i = 0; i < derived_.size(); ++i) {
       derived_words_[i].assign(derived_[i].argv.begin(), derived_[i].argv.end());

@@ -63,7 +63,7 @@ struct CompiledLayer {
   Posture posture = Posture::kEnforce;          // its own, else that of the layer above
   Enforcement enforcement = Enforcement::kRequired;
   std::array<Decision, kDefaults> defaults{};   // kNone outside of the base
-  TransparentSet transparent;
+  std::shared_ptr<const TransparentSet> transparent;  // shared by layers that look through the same names
   PathIndex files, unix_sockets;
   CommandIndex commands;
   NetworkIndex network;
