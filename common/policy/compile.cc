@@ -21,6 +21,7 @@ class Compiler {
     std::stable_sort(inputs.begin(), inputs.end(), [](const LayerInput& a, const LayerInput& b) { return a.kind < b.kind; });
     auto snapshot = std::make_shared<Snapshot>();
     snapshot_ = snapshot.get();
+    snapshot_->links_ = options_.links;
     snapshot_->layers_.reserve(inputs.size());
     for (const LayerInput& input : inputs) Layer(input);
     for (auto layer = snapshot_->layers_.rbegin(); layer != snapshot_->layers_.rend(); ++layer) Inject(*layer->document);

@@ -71,21 +71,25 @@ class Evaluation {
     switch (subject_.kind) {
       case RuleKind::kFile:
         if (!absl::StartsWith(subject_.path, "/")) return false;
-        path_.emplace(NormalizePath(subject_.path, storage_[0]));
+        path_.emplace(Resolved(subject_.path, storage_[0]));
         if (!subject_.new_path.empty()) {
           if (!absl::StartsWith(subject_.new_path, "/")) return false;
-          new_path_.emplace(NormalizePath(subject_.new_path, storage_[1]));
+          new_path_.emplace(Resolved(subject_.new_path, storage_[1]));
         }
         return true;
       case RuleKind::kUnix:
         if (subject_.path.empty()) return false;
-        path_.emplace(NormalizePath(subject_.path, storage_[0]));
+        path_.emplace(Resolved(subject_.path, storage_[0]));
         return absl::StartsWith(subject_.path, "/") || absl::StartsWith(subject_.path, "@");
       case RuleKind::kCommand: PrepareCommand(); return absl::StartsWith(subject_.exe, "/");
       case RuleKind::kNetwork: PrepareName(); return true;
       case RuleKind::kSignal: return true;
     }
     return false;
+  }
+
+  absl::string_view Resolved(absl::string_view path, std::string& storage) const {
+    return snapshot_.Resolve(NormalizePath(path, storage), storage);
   }
 
   void PrepareName() {
@@ -110,7 +114,7 @@ class Evaluation {
 
   void PrepareCommand() {
     CommandView& view = command_;
-    const absl::string_view exe = NormalizePath(subject_.exe, storage_[0]);
+    const absl::string_view exe = Resolved(subject_.exe, storage_[0]);
     const absl::string_view asked = NormalizePath(subject_.file, storage_[1]);
     const bool trusted = Trusted(exe);
     const std::string name = absl::AsciiStrToLower(ProgramName(exe));

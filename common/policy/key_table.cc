@@ -43,6 +43,10 @@ constexpr absl::string_view kRecord[] = {"folded", "every"};
 constexpr absl::string_view kNested[] = {"allow", "deny"};
 constexpr absl::string_view kOnLoss[] = {"freeze", "kill"};
 
+constexpr absl::string_view kTableLayers[] = {"table_layers"};
+constexpr absl::string_view kTableRow[] = {"table_row"};
+constexpr absl::string_view kExpected[] = {"allow", "audit", "ask", "deny", "redirect", "soft_delete", "absorb"};
+
 constexpr Key kTable[] = {
     {"", "version", V::kInteger, S::kUsed, "Version of the file's format, greater than 0; now 1."},
     {"", "name", V::kText, S::kUsed, "Name of the policy, shown in verdicts."},
@@ -201,6 +205,44 @@ constexpr Key kTable[] = {
     {"linux.network", "mode", V::kWord, S::kUsed, "off, monitor (deny list only), allowlist, deny-all.", kModes},
     {"linux.network", "allow", V::kTextList, S::kUsed, "Addresses, prefixes, names."},
     {"linux.network", "deny", V::kTextList, S::kUsed, "Addresses, prefixes, names; without a mode this is a monitor's deny list."},
+
+    // Files of `policy test`.
+    {"table", "policy", V::kText, S::kUsed, "The base policy: a name, or a file relative to this one."},
+    {"table", "layers", V::kSection, S::kUsed, "More layers.", kTableLayers},
+    {"table", "variables", V::kTextMap, S::kUsed, "Variables of the session; HOME, USER and WORKSPACE have values of their own."},
+    {"table", "approver", V::kBool, S::kUsed, "Is there somebody to ask? true unless set."},
+    {"table", "rows", V::kSectionList, S::kUsed, "Acts and what must become of them.", kTableRow},
+    {"table_layers", "floor", V::kTextList, S::kUsed, "Files of the floor."},
+    {"table_layers", "user", V::kTextList, S::kUsed, "Files of the user."},
+    {"table_layers", "session", V::kTextList, S::kUsed, "Further policies of the session."},
+    {"table_row", "expect", V::kWord, S::kUsed, "What must happen to each act of the row.", kExpected},
+    {"table_row", "rule", V::kText, S::kUsed, "The rule that must decide; \"default\" = none."},
+    {"table_row", "exec", V::kTextList, S::kUsed, "Command lines, split like a shell does; a name without a slash is in /usr/bin."},
+    {"table_row", "depth", V::kInteger, S::kUsed, "Of exec: how deep in the session."},
+    {"table_row", "open", V::kTextList, S::kUsed, "Paths opened for reading."},
+    {"table_row", "edit", V::kTextList, S::kUsed, "Paths opened for reading and writing."},
+    {"table_row", "read", V::kTextList, S::kUsed, "Paths."},
+    {"table_row", "stat", V::kTextList, S::kUsed, "Paths."},
+    {"table_row", "list", V::kTextList, S::kUsed, "Paths."},
+    {"table_row", "readlink", V::kTextList, S::kUsed, "Paths."},
+    {"table_row", "access", V::kTextList, S::kUsed, "Paths."},
+    {"table_row", "write", V::kTextList, S::kUsed, "Paths."},
+    {"table_row", "create", V::kTextList, S::kUsed, "Paths."},
+    {"table_row", "mkdir", V::kTextList, S::kUsed, "Paths."},
+    {"table_row", "chmod", V::kTextList, S::kUsed, "Paths."},
+    {"table_row", "chown", V::kTextList, S::kUsed, "Paths."},
+    {"table_row", "rename", V::kTextList, S::kUsed, "\"OLD -> NEW\"."},
+    {"table_row", "delete", V::kTextList, S::kUsed, "Paths."},
+    {"table_row", "rmdir", V::kTextList, S::kUsed, "Paths."},
+    {"table_row", "link", V::kTextList, S::kUsed, "\"OLD -> NEW\"."},
+    {"table_row", "symlink", V::kTextList, S::kUsed, "Paths of the links themselves."},
+    {"table_row", "mknod", V::kTextList, S::kUsed, "Paths."},
+    {"table_row", "connect", V::kTextList, S::kUsed, "\"ADDRESS:PORT\", \"NAME:PORT\", with \" udp\" for datagrams; \"NAME=ADDRESS:PORT\" for both."},
+    {"table_row", "query", V::kTextList, S::kUsed, "Names asked for."},
+    {"table_row", "unix", V::kTextList, S::kUsed, "Sockets connected to."},
+    {"table_row", "bind_unix", V::kTextList, S::kUsed, "Sockets bound."},
+    {"table_row", "signal", V::kTextList, S::kUsed, "\"TERM external\"."},
+    {"table_row", "env", V::kTextList, S::kUsed, "Variables: allow or deny."},
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/policy/env_names.h"
 
@@ -16,6 +17,16 @@ bool Snapshot::isolated() const {
   return std::any_of(layers_.begin(), layers_.end(), [](const CompiledLayer& l) {
     return l.kind != LayerKind::kBuiltin && l.document->posture == Posture::kIsolate;
   });
+}
+
+absl::string_view Snapshot::Resolve(absl::string_view path, std::string& storage) const {
+  for (const auto& [from, to] : links_) {
+    if (!absl::StartsWith(path, from) || (path.size() > from.size() && path[from.size()] != '/')) continue;
+    std::string resolved = absl::StrCat(to, path.substr(from.size()));
+    storage = std::move(resolved);
+    return storage;
+  }
+  return path;
 }
 
 bool Snapshot::EnvAllowed(absl::string_view name, std::string* why) const {

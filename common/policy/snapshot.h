@@ -84,6 +84,8 @@ class Snapshot {
   bool record_every() const { return record_every_; }
   absl::string_view on_daemon_loss() const { return on_daemon_loss_; }  // the strictest: kill over freeze
   bool isolated() const;
+  // path with a leading directory that is a link on this host replaced by what it leads to.
+  absl::string_view Resolve(absl::string_view path, std::string& storage) const;
 
   // May this variable reach the agent? why names the layer and the pattern.
   bool EnvAllowed(absl::string_view name, std::string* why = nullptr) const;
@@ -94,6 +96,7 @@ class Snapshot {
  private:
   friend class Compiler;
   std::vector<CompiledLayer> layers_;
+  std::vector<std::pair<std::string, std::string>> links_;
   ResourceLimits limits_;
   SeccompRules seccomp_;
   std::vector<std::pair<std::string, std::string>> env_inject_;
