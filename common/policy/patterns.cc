@@ -46,7 +46,8 @@ bool ParsePathPattern(absl::string_view text, RuleKind kind, std::vector<Glob>& 
   if (!unix_name && !absolute) {
     return Fail(error, "a relative path: rules need absolute ones; **/NAME means everywhere");
   }
-  return Glob::Parse(text, GlobKind::kPath, out, error);
+  // Paths of files all start with a slash, so that these two are one.
+  return Glob::Parse(text == "**" && kind != RuleKind::kUnix ? "/**" : text, GlobKind::kPath, out, error);
 }
 
 bool ParseCommandToken(absl::string_view text, bool& is_path, std::vector<Glob>& out, GlobError& error) {
