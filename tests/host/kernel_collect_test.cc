@@ -117,7 +117,7 @@ TEST_CASE("a tree that forks and loses parents is taken in to the last process, 
     });
     INFO(taken.status());
     REQUIRE(taken.ok());
-    CHECK(taken->size() >= 31);
+    CHECK(taken->size() >= 16);   // the root and its children; the others may be born inside
     tree.Stop();
     CHECK(GroupMembers(*rig.probe, tree.pid()) == SessionMembers(rig));
     REQUIRE(rig.session->Kill().ok());
