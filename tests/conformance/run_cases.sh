@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs scenario scripts (CNN.sh with a lib.sh beside them) against the built programs, as an ordinary user where
-# the script allows it. The scripts are not part of this repository.
+# Runs scenario scripts (CNN.sh with a lib.sh beside them) against the built programs. The scripts are not part
+# of this repository.
 #   run_cases.sh [FOLDER] [CASE...]      default folder: ../shared/cases beside the checkout
 # Without CASE: those that ask for no enforcement. Needs root. Exit status 1 when a case fails.
 set -uo pipefail
@@ -56,7 +56,7 @@ for case in "${CASES[@]}"; do
     done
   fi
   echo "== $case"
-  (cd "$FOLDER" && timeout 600 unshare -mn sh -c 'ip link set lo up 2>/dev/null; exec sh "$0"' "./$case.sh") | sed 's/^/   /'
+  (cd "$FOLDER" && timeout 600 unshare -mn sh -c "ip link set lo up 2>/dev/null; exec sh ./$case.sh") | sed 's/^/   /'
   status=${PIPESTATUS[0]}
   case $status in 0|77) ;; *) result=1 ;; esac
   echo "   $case: exit status $status"
