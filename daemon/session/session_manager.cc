@@ -45,8 +45,10 @@ absl::Status TooBig(absl::string_view what) {
   return Refusal(StatusCode::kInvalidArgument, "TOO_BIG", what);
 }
 
-template <typename Labels>
-absl::Status CheckLabels(const std::string& name, const std::string& workspace, const Labels& labels) {
+}  // namespace
+
+absl::Status CheckStartFields(const std::string& name, const std::string& workspace,
+                              const google::protobuf::Map<std::string, std::string>& labels) {
   if (name.size() > kMaxName) return TooBig("the name is longer than 128 bytes");
   if (workspace.size() >= 4096) return TooBig("the workspace is longer than 4,095 bytes");
   if (!workspace.empty() && workspace[0] != '/') {
@@ -61,7 +63,13 @@ absl::Status CheckLabels(const std::string& name, const std::string& workspace, 
   return absl::OkStatus();
 }
 
-}  // namespace
+void SetCommand(v1::Session& session, const std::vector<std::string>& argv) {
+  size_t kept = 0;
+  for (const std::string& word : argv) {
+    if ((kept += word.size() + 1) > kMaxCommand) break;
+    session.add_command(word);
+  }
+}
 
 absl::string_view RoleName(Role role) {
   switch (role) {
@@ -124,7 +132,7 @@ absl::StatusOr<SessionManager::StatePtr> SessionManager::Make(uid_t uid, v1::Ses
 
 absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller, const v1::StartRequest& request) {
   RETURN_IF_ERROR(CheckMayStart(caller));
-  RETURN_IF_ERROR(CheckLabels(request.name(), request.workspace(), request.labels()));
+  RETURN_IF_ERROR(CheckStartFields(request.name(), request.workspace(), request.labels()));
   if (request.ByteSizeLong() > kMaxCommand * 4) return TooBig("the request is larger than 256 KiB");
   if (caller.uid == 0 && !request.allow_root()) {
     return Refusal(StatusCode::kPermissionDenied, "ROOT", "root may not run an agent",
@@ -134,11 +142,7 @@ absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller, co
   state->info.set_name(request.name());
   state->info.set_workspace(request.workspace());
   *state->info.mutable_labels() = request.labels();
-  size_t kept = 0;
-  for (const std::string& word : request.command()) {
-    if ((kept += word.size()) > kMaxCommand) break;
-    state->info.add_command(word);
-  }
+  SetCommand(state->info, {request.command().begin(), request.command().end()});
   state->token = RandomBytes(32);
   by_token_[state->token] = state;
   Save(state);
@@ -150,10 +154,9 @@ absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller, co
   // A migration soon after another one takes 14 us in place of 10 to 15 ms (the kernel's cgroup lock stays
   // in writer mode for a while), so the lock is taken now, while the caller starts its shim.
   const bool posted [[maybe_unused]] = deps_.workers.TryPost([cgroup = ProcFs().CgroupPath(getpid()),
-                                                              root = deps_.cgroups.base().path()] {
-    const size_t mount_length = root.rfind("/agentmon-");
+                                                              mount = deps_.cgroups.mount()] {
     if (!cgroup.ok()) return;
-    const auto own = Cgroup::Open(root.substr(0, mount_length) + *cgroup);
+    const auto own = Cgroup::Open(mount + *cgroup);
     if (own.ok()) own->AddProcess(getpid()).IgnoreError();
   });
   v1::StartResponse response;

@@ -62,7 +62,7 @@ class SessionManager : public EventSink {
   void Attach(const Caller& caller, const v1::AttachRequest& request, Done<v1::AttachResponse> done);
   absl::Status Arm(const Caller& caller, const v1::ArmRequest& request);
   void Adopt(const Caller& caller, const v1::AdoptRequest& request, Done<v1::AdoptResponse> done);
-  absl::StatusOr<v1::Session> StartWatch(const Caller& caller, pid_t pid);
+  void StartWatch(const Caller& caller, pid_t pid, Done<v1::Session> done);
   void EndWatch(const std::string& id);
   void Stop(const Caller& caller, const v1::StopRequest& request, Done<v1::StopResponse> done);
 
@@ -85,6 +85,9 @@ class SessionManager : public EventSink {
 
   absl::Status CheckMayStart(const Caller& caller) const;
   absl::StatusOr<StatePtr> Make(uid_t uid, v1::Session::Origin origin);
+  void FinishAdopt(const StatePtr& state, pid_t pid, absl::StatusOr<int> moved, int left_out,
+                   const Done<v1::AdoptResponse>& done);
+  void FinishWatch(const Caller& caller, pid_t pid, uint64_t watch, const Done<v1::Session>& done);
   absl::StatusOr<StatePtr> Find(const Caller& caller, const std::string& which) const;
   void FinishAttach(const StatePtr& state, const Caller& caller, absl::Status moved,
                     const Done<v1::AttachResponse>& done);
