@@ -52,10 +52,10 @@ absl::StatusOr<std::unique_ptr<App>> App::Create(const Options& options, Config 
 absl::Status App::OpenDirectories() {
   RETURN_IF_ERROR(PrepareDirectory(config_.state_dir, 0700));
   RETURN_IF_ERROR(PrepareDirectory(config_.runtime_dir, 0755));
-  for (const std::string& dir : {config_.state_dir, config_.runtime_dir}) {
-    ASSIGN_OR_RETURN(StateLock lock, StateLock::Acquire(dir));
-    locks_.push_back(std::move(lock));
-  }
+  ASSIGN_OR_RETURN(StateLock lock, StateLock::Acquire(config_.state_dir));
+  lock_.emplace(std::move(lock));
+  // Before anything of an earlier daemon is touched: whoever listens owns the runtime directory.
+  ASSIGN_OR_RETURN(listener_, ListenOn(config_.socket_path()));
   return absl::OkStatus();
 }
 
@@ -109,7 +109,6 @@ absl::Status App::StartSessions() {
 
 absl::Status App::StartServer() {
   ASSIGN_OR_RETURN(const gid_t admin, AdminGid(config_.admin_group));
-  ASSIGN_OR_RETURN(UniqueFd listener, ListenOn(config_.socket_path()));
   peers_ = std::make_unique<Peers>(*cgroups_, admin, Peers::Limits());
   rpc_ = std::unique_ptr<RpcDeps>(new RpcDeps{*loop_, *peers_, *sessions_});
   services_.push_back(std::make_unique<SessionsService>(*rpc_, *store_, *hub_));
@@ -117,7 +116,7 @@ absl::Status App::StartServer() {
   services_.push_back(std::make_unique<HostService>(*rpc_, [this] { return Status(); }));
   std::vector<grpc::Service*> services;
   for (const auto& service : services_) services.push_back(service.get());
-  ASSIGN_OR_RETURN(server_, RpcServer::Create(std::move(listener), *peers_, services));
+  ASSIGN_OR_RETURN(server_, RpcServer::Create(std::move(listener_), *peers_, services));
   return absl::OkStatus();
 }
 
@@ -135,7 +134,7 @@ absl::Status App::Run() {
 App::~App() {
   if (hub_ != nullptr) hub_->End();
   server_.reset();
-  if (config_.socket_path().size() > 1 && rpc_ != nullptr) ::unlink(config_.socket_path().c_str());
+  if (listener_.valid() || rpc_ != nullptr) ::unlink(config_.socket_path().c_str());
   workers_.reset();
   if (pipeline_ != nullptr) pipeline_->EndAll();
   observation_.reset();
@@ -165,7 +164,7 @@ void App::Reload() {
     config_.max_size_bytes = fresh->max_size_bytes;
     config_.sessions_per_uid = fresh->sessions_per_uid;
     SetLogLevel(config_.log_level);
-    store_->SetRetention(config_.max_size_bytes, config_.max_age);
+    //store_->SetRetention(config_.max_size_bytes, config_.max_age);
     sessions_->SetSessionsPerUid(config_.sessions_per_uid);
     LogInfo("configuration reloaded");
   }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,8 @@ class App {
   Config config_;
   SystemClock clock_;
   absl::Time started_ = clock_.Wall();
-  std::vector<StateLock> locks_;
+  std::optional<StateLock> lock_;
+  UniqueFd listener_;   // until the server has it
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<StreamHub> hub_;
   std::atomic<StreamHub*> hub_for_store_ = nullptr;   // set once the store, which feeds it, is open

@@ -47,6 +47,8 @@ class ProcessProbe : public Probe {
   // sessions excepted. Children are included from birth.
   absl::StatusOr<std::vector<ProcessKey>> Watch(pid_t root, uint32_t number);
   void Unwatch(uint32_t number);
+  // False once every process of the watched tree has ended.
+  bool Watches(uint32_t number) const;
 
   // Every process that is in a session of the ring now.
   absl::StatusOr<std::vector<SeedProcess>> ListSessionProcesses() const;
@@ -56,6 +58,7 @@ class ProcessProbe : public Probe {
  private:
   explicit ProcessProbe(BpfRing& ring);
   absl::Status Load();
+  std::vector<uint32_t> Watched(uint32_t number) const;
   absl::Status CollectPasses(TreeClosure& closure, const std::function<absl::Status(pid_t)>& move_one);
   absl::Status ReadEdges(TreeClosure* closure, uint64_t since_ns);
   absl::Status CheckRoot(pid_t root, const std::vector<am_task>& tasks, ProcessKey* key) const;

@@ -114,15 +114,22 @@ absl::StatusOr<std::vector<ProcessKey>> ProcessProbe::Watch(pid_t root, uint32_t
   return members;
 }
 
-void ProcessProbe::Unwatch(uint32_t number) {
+std::vector<uint32_t> ProcessProbe::Watched(uint32_t number) const {
   const int fd = bpf_map__fd(bpf_->maps.watched);
-  std::vector<uint32_t> gone;
+  std::vector<uint32_t> pids;
   uint32_t key = 0, next = 0, value = 0;
   for (bool first = true; bpf_map_get_next_key(fd, first ? nullptr : &key, &next) == 0; first = false) {
     key = next;
-    if (bpf_map_lookup_elem(fd, &key, &value) == 0 && value == number) gone.push_back(key);
+    if (bpf_map_lookup_elem(fd, &key, &value) == 0 && value == number) pids.push_back(key);
   }
-  for (uint32_t pid : gone) bpf_map_delete_elem(fd, &pid);
+  return pids;
+}
+
+bool ProcessProbe::Watches(uint32_t number) const { return !Watched(number).empty(); }
+
+void ProcessProbe::Unwatch(uint32_t number) {
+  const int fd = bpf_map__fd(bpf_->maps.watched);
+  for (uint32_t pid : Watched(number)) bpf_map_delete_elem(fd, &pid);
   if (bpf_->bss->watch_count > 0) bpf_->bss->watch_count = bpf_->bss->watch_count - 1;
 }
 
