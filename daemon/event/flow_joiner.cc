@@ -15,8 +15,11 @@ void FlowJoiner::OnEvent(Event event) {
   if (event.kind() != v1::CONNECT || event.net().flow() == 0) return out_(std::move(event));
   const uint64_t flow = event.net().flow();
   const auto it = flows_.find(flow);
-  if (event.net().address().empty()) {   // a result
-    if (it == flows_.end()) return;      // of an attempt before our time
+  if (event.net().result() == v1::Net::OK || event.net().result() == v1::Net::FAILED) {
+    if (it == flows_.end()) {            // of an attempt that is not remembered: tells by itself, if it can
+      if (!event.net().address().empty()) out_(std::move(event));
+      return;
+    }
     Event attempt = it->second.attempt;
     if (it->second.given_out) {
       attempt.set_boot_ns(event.boot_ns());

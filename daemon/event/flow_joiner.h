@@ -17,7 +17,7 @@ class FlowJoiner {
   using Out = std::function<void(Event)>;
   explicit FlowJoiner(Out out) : out_(std::move(out)) {}
 
-  // Takes CONNECT events: attempts (with an address) and results (without). Others go straight out.
+  // Takes CONNECT events: attempts, and results (OK or FAILED). Others go straight out.
   void OnEvent(Event event);
   // Gives out what has waited long enough.
   void Flush(int64_t now_boot_ns);

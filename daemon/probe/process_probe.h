@@ -23,7 +23,8 @@ namespace agentmon {
 
 class TreeClosure;
 
-// Core thread. `ring` outlives it. The calls below need Attach first.
+// Core thread; CollectTree and Watch, which block, also from another thread, one of them at a time.
+// `ring` outlives it. The calls below need Attach first.
 class ProcessProbe : public Probe {
  public:
   // Loads the programs; nothing runs before Attach.
@@ -47,7 +48,11 @@ class ProcessProbe : public Probe {
   // sessions excepted. Children are included from birth.
   absl::StatusOr<std::vector<ProcessKey>> Watch(pid_t root, uint32_t number);
   void Unwatch(uint32_t number);
+<<<<<<< HEAD
   // False once every process of the watched tree has ended.
+=======
+  // A process of the watched tree is still running.
+>>>>>>> kernel
   bool Watches(uint32_t number) const;
 
   // Every process that is in a session of the ring now.
@@ -60,6 +65,7 @@ class ProcessProbe : public Probe {
   absl::Status Load();
   std::vector<uint32_t> Watched(uint32_t number) const;
   absl::Status CollectPasses(TreeClosure& closure, const std::function<absl::Status(pid_t)>& move_one);
+  std::vector<uint32_t> WatchedPids(uint32_t number) const;
   absl::Status ReadEdges(TreeClosure* closure, uint64_t since_ns);
   absl::Status CheckRoot(pid_t root, const std::vector<am_task>& tasks, ProcessKey* key) const;
 

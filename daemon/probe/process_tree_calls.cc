@@ -3,7 +3,6 @@
 #include <bpf/libbpf.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -104,7 +103,7 @@ absl::StatusOr<std::vector<ProcessKey>> ProcessProbe::CollectTree(
 
 absl::StatusOr<std::vector<ProcessKey>> ProcessProbe::Watch(pid_t root, uint32_t number) {
   const int fd = bpf_map__fd(bpf_->maps.watched);
-  bpf_->bss->watch_count = bpf_->bss->watch_count + 1;
+  __atomic_fetch_add(&bpf_->bss->watch_count, 1, __ATOMIC_SEQ_CST);
   auto members = CollectTree(root, [&](pid_t pid) {
     const uint32_t tgid = static_cast<uint32_t>(pid);
     if (bpf_map_update_elem(fd, &tgid, &number, BPF_ANY) == 0) return absl::OkStatus();
@@ -114,7 +113,11 @@ absl::StatusOr<std::vector<ProcessKey>> ProcessProbe::Watch(pid_t root, uint32_t
   return members;
 }
 
+<<<<<<< HEAD
 std::vector<uint32_t> ProcessProbe::Watched(uint32_t number) const {
+=======
+std::vector<uint32_t> ProcessProbe::WatchedPids(uint32_t number) const {
+>>>>>>> kernel
   const int fd = bpf_map__fd(bpf_->maps.watched);
   std::vector<uint32_t> pids;
   uint32_t key = 0, next = 0, value = 0;
@@ -123,6 +126,7 @@ std::vector<uint32_t> ProcessProbe::Watched(uint32_t number) const {
     if (bpf_map_lookup_elem(fd, &key, &value) == 0 && value == number) pids.push_back(key);
   }
   return pids;
+<<<<<<< HEAD
 }
 
 bool ProcessProbe::Watches(uint32_t number) const { return !Watched(number).empty(); }
@@ -131,7 +135,21 @@ void ProcessProbe::Unwatch(uint32_t number) {
   const int fd = bpf_map__fd(bpf_->maps.watched);
   for (uint32_t pid : Watched(number)) bpf_map_delete_elem(fd, &pid);
   if (bpf_->bss->watch_count > 0) bpf_->bss->watch_count = bpf_->bss->watch_count - 1;
+=======
+>>>>>>> kernel
 }
+
+void ProcessProbe::Unwatch(uint32_t number) {
+  // Whoever forks meanwhile hands the number on: until nobody is left.
+  for (std::vector<uint32_t> pids = WatchedPids(number); !pids.empty(); pids = WatchedPids(number)) {
+    for (uint32_t pid : pids) bpf_map_delete_elem(bpf_map__fd(bpf_->maps.watched), &pid);
+  }
+  if (__atomic_load_n(&bpf_->bss->watch_count, __ATOMIC_SEQ_CST) > 0) {
+    __atomic_fetch_sub(&bpf_->bss->watch_count, 1, __ATOMIC_SEQ_CST);
+  }
+}
+
+bool ProcessProbe::Watches(uint32_t number) const { return !WatchedPids(number).empty(); }
 
 absl::StatusOr<std::vector<SeedProcess>> ProcessProbe::ListSessionProcesses() const {
   ASSIGN_OR_RETURN(const std::vector<am_task> tasks, tasks_->List());

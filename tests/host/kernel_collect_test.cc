@@ -146,12 +146,35 @@ TEST_CASE("a watched tree stays where it is and its records carry its number") {
     if (d.event.kind() == v1::EXIT) known.erase(d.event.process().pid());
   }
   CHECK(known == GroupMembers(*rig.probe, tree.pid()));
+  CHECK(rig.probe->Watches(7));
+  CHECK_FALSE(rig.probe->Watches(8));
   rig.probe->Unwatch(7);
+  CHECK_FALSE(rig.probe->Watches(7));
   const size_t before = rig.sink.events.size();
   kill(-tree.pid(), SIGKILL);
   REQUIRE(rig.runner.RunUntil([&] { return GroupMembers(*rig.probe, tree.pid()).empty(); }));
   rig.ring->Drain();
   CHECK(rig.sink.events.size() == before);
+}
+
+TEST_CASE("a watch ends with the last process of its tree") {
+  ProcessRig rig;
+  int hold[2];
+  REQUIRE(pipe2(hold, O_CLOEXEC) == 0);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    char byte;
+    close(hold[1]);
+    _exit(static_cast<int>(read(hold[0], &byte, 1)));
+  }
+  REQUIRE(rig.probe->Watch(pid, 3).ok());
+  CHECK(rig.probe->Watches(3));
+  close(hold[0]);
+  close(hold[1]);
+  WaitFor(pid);
+  CHECK_FALSE(rig.probe->Watches(3));
+  REQUIRE(rig.runner.RunUntil([&] { return rig.sink.Exited(pid); }));
+  rig.probe->Unwatch(3);
 }
 
 TEST_CASE("what cannot be taken in is refused") {
