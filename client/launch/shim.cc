@@ -59,6 +59,13 @@ std::vector<std::string> ShimArguments(const std::string& program, const ShimCal
   return arguments;
 }
 
+std::vector<char*> PointersTo(const std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 std::vector<std::string> ProgramsToTry(const ShimPrograms& programs, bool mount_namespace) {
   if (!mount_namespace || programs.ns.empty()) return {programs.shim};
   return {programs.ns, programs.shim};

@@ -60,15 +60,23 @@ void FlowJoiner::Flush(int64_t now_boot_ns) {
   }
 }
 
-void FlowJoiner::EndSession(const std::string& session) {
+void FlowJoiner::GiveOutAll(const std::function<bool(const Event&)>& of) {
   std::vector<uint64_t> ended;
   for (const auto& [flow, state] : flows_) {
-    if (state.attempt.session() == session) ended.push_back(flow);
+    if (of(state.attempt)) ended.push_back(flow);
   }
   for (const uint64_t flow : ended) {
     if (!flows_[flow].given_out) out_(flows_[flow].attempt);
     Forget(flow);
   }
+}
+
+void FlowJoiner::EndSession(const std::string& session) {
+  GiveOutAll([&](const Event& event) { return event.session() == session; });
+}
+
+void FlowJoiner::EndAll() {
+  GiveOutAll([](const Event&) { return true; });
 }
 
 }  // namespace agentmon

@@ -2,12 +2,29 @@
 
 #include <algorithm>
 
-#include "daemon/rpc/event_stream.h"
+#include "common/base/log.h"
+#include "daemon/rpc/event_access.h"
 
 namespace agentmon {
 namespace {
 
 constexpr absl::Duration kStopMargin = absl::Seconds(15);
+constexpr uint32_t kWatchBacklog = 10'000;   // what was stored between the start of the watch and the first read
+
+// False when the stream is to end: the client is gone, or the watched tree is.
+bool SendWatched(grpc::ServerWriter<v1::WatchResponse>& writer, std::vector<Event> events, uint64_t gap) {
+  v1::WatchResponse response;
+  if (gap > 0) {
+    response.set_gap(gap);
+    if (!writer.Write(response)) return false;
+  }
+  for (Event& event : events) {
+    const bool last = event.session_change().what() == v1::SessionChange::ENDED;
+    response.mutable_event()->Swap(&event);
+    if (!writer.Write(response) || last) return false;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -63,22 +80,11 @@ grpc::Status SessionsService::Watch(grpc::ServerContext* context, const v1::Watc
   if (writer->Write(first)) {
     v1::EventFilter filter;
     filter.set_session(session->id());
-    StreamEvents(hub_, filter, caller->uid, [&] { return context->IsCancelled(); },
-                 [&](const std::vector<Event>& events, uint64_t gap) {
-                   bool open = true;
-                   for (const Event& event : events) {
-                     v1::WatchResponse response;
-                     *response.mutable_event() = event;
-                     open = open && writer->Write(response);
-                     if (event.session_change().what() == v1::SessionChange::ENDED) open = false;
-                   }
-                   if (gap > 0 && open) {
-                     v1::WatchResponse response;
-                     response.set_gap(gap);
-                     open = writer->Write(response);
-                   }
-                   return open;
-                 });
+    const absl::Status ended = FollowEvents(
+        store_, hub_, filter, ViewerOf(*caller), kWatchBacklog,
+        [&](std::vector<Event> events, uint64_t gap) { return SendWatched(*writer, std::move(events), gap); },
+        [&] { return context->IsCancelled(); });
+    if (!ended.ok()) LogDebug("watch: ", ended.message());
   }
   deps_.core.Post([this, id = session->id()] { deps_.manager.EndWatch(id); });
   return grpc::Status::OK;

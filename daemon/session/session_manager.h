@@ -42,6 +42,7 @@ struct SessionDeps {
   SessionFiles files;
   EventSink& events;                                    // session events go here
   std::function<void(const v1::Session&)> save;         // to the store; never blocks
+  std::function<void(const std::string&)> last_events;  // asks for what waits of a session that ends
 };
 
 // Core thread, all of it. Completions run on the core thread.
@@ -72,6 +73,8 @@ class SessionManager : public EventSink {
   // newest. NotFound when it is none of the running ones.
   absl::StatusOr<v1::Session> Get(const Caller& caller, const std::string& which) const;
   size_t running() const { return sessions_.size(); }
+  // For sessions that start from now on.
+  void SetSessionsPerUid(size_t limit) { limits_.sessions_per_uid = limit; }
 
   // Which session a record's cgroup means: its id, or empty.
   std::string SessionOfCgroup(uint64_t cgroup_id) const;

@@ -25,6 +25,12 @@ struct Average {
   bool AtMost(uint64_t value) const { return value * members >= bytes; }
 };
 
+// Somebody else writes: there is time.
+absl::StatusOr<bool> LaterIfBusy(const absl::Status& status) {
+  if (absl::IsUnavailable(status)) return false;
+  return status;
+}
+
 }  // namespace
 
 const PruneCandidate* PickAboveAverage(const std::vector<PruneCandidate>& candidates) {
@@ -88,16 +94,16 @@ int64_t Retention::OldestNs() {
   return oldest_ns;
 }
 
-absl::Status Retention::AfterBatch() {
+absl::StatusOr<bool> Retention::AfterBatch() {
   const bool by_age = absl::Now() - age_checked_ >= kAgeCheck;
   ASSIGN_OR_RETURN(uint64_t used, UsedBytes());
-  if (!by_age && used <= TargetBytes() && !OverShare()) return absl::OkStatus();
+  if (!by_age && used <= TargetBytes() && !OverShare()) return false;
   do {
     ASSIGN_OR_RETURN(const bool more, PruneSlice(by_age));
     if (!more) break;
     ASSIGN_OR_RETURN(used, UsedBytes());
   } while (used > limits_.max_bytes);
-  return absl::OkStatus();
+  return true;
 }
 
 absl::Status Retention::WhenIdle() {
@@ -106,7 +112,7 @@ absl::Status Retention::WhenIdle() {
   while (more && absl::Now() < until) {
     ASSIGN_OR_RETURN(more, PruneSlice(true));
   }
-  RETURN_IF_ERROR(file_.Begin());
+  if (const absl::Status begun = file_.Begin(); !begun.ok()) return LaterIfBusy(begun).status();
   const int64_t ended_before_ns = absl::ToUnixNanos(clock_.Wall() - kForgetAfter);
   RETURN_IF_ERROR(file_.sessions().RemoveEmpty(ended_before_ns, kFoldAtOnce).status());
   RETURN_IF_ERROR(file_.Commit());
@@ -116,7 +122,7 @@ absl::Status Retention::WhenIdle() {
 // One transaction of about kSlice; true when there is more to do.
 absl::StatusOr<bool> Retention::PruneSlice(bool by_age) {
   RETURN_IF_ERROR(Prepare());
-  RETURN_IF_ERROR(file_.Begin());
+  if (const absl::Status begun = file_.Begin(); !begun.ok()) return LaterIfBusy(begun);
   const absl::Time until = absl::Now() + kSlice;
   bool more = false;
   if (by_age) {

@@ -46,8 +46,8 @@ class Retention {
  public:
   Retention(BatchWriter& file, const StateDir& dir, const Clock& clock, RetentionLimits limits);
 
-  // Makes room as fast as rows come in; returns soon while the limit is kept within a tenth.
-  absl::Status AfterBatch();
+  // Makes room as fast as rows come in; returns soon while the limit is kept. True when there was something to do.
+  absl::StatusOr<bool> AfterBatch();
   // Does all that is due, gives free pages back, forgets ended sessions without rows.
   absl::Status WhenIdle();
   // Wall time of the oldest row, 0 = no rows.

@@ -145,10 +145,16 @@ absl::StatusOr<std::string> StateDir::PrepareDatabase(absl::Time now) const {
   }
   if (fixed) LogWarning("owner or mode of ", database_path(), " was wrong; it is ours and 0600 now");
   ASSIGN_OR_RETURN(const bool garbage, LogIsGarbage());
+  std::string done;
   // SQLite deletes the log of an empty database.
-  if (!garbage && !(Size(kDatabase) == 0 && Size(kLog) > 0)) return std::string();
-  ASSIGN_OR_RETURN(const std::string aside, SetLogAside(now));
-  return absl::StrCat(kLog, garbage ? " was no write-ahead log" : " had no database", "; set aside as ", aside);
+  if (garbage || (Size(kDatabase) == 0 && Size(kLog) > 0)) {
+    ASSIGN_OR_RETURN(const std::string aside, SetLogAside(now));
+    done = absl::StrCat(kLog, garbage ? " was no write-ahead log" : " had no database", "; set aside as ", aside);
+  }
+  // SQLite would make it readable for all, and gives its mode to log and shared memory.
+  const UniqueFd fd(::openat(fd_.get(), kDatabase, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", database_path()));
+  return done;
 }
 
 std::string StateDir::FreeAsideName(absl::Time now) const {

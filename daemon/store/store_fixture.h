@@ -4,6 +4,7 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/log.h"
 #include "daemon/store/event_store.h"
 #include "tests/fake/fake_clock.h"
 
@@ -22,6 +24,7 @@ namespace agentmon {
 class TempDir {
  public:
   TempDir() {
+    SetLogLevel(LogLevel::kError);
     char name[] = "/tmp/agentmon-store-XXXXXX";
     REQUIRE(::mkdtemp(name) != nullptr);
     path_ = name;

@@ -104,11 +104,10 @@ void Writer::Work() {
     PublishWaiting();
     return;
   }
-  OnSuccess();
-  if (const absl::Status pruned = retention_->AfterBatch(); !pruned.ok()) {
-    file_->Rollback();
-    OnFailure(pruned, true);
-  } else {
+  const absl::StatusOr<bool> pruned = retention_->AfterBatch();
+  if (!pruned.ok()) {
+    OnFailure(pruned.status(), true);
+  } else if (*pruned) {
     UpdateState();
   }
   LogHead(false);
@@ -123,7 +122,6 @@ void Writer::Idle() {
   if (file_ != nullptr) {
     const absl::Status status = retention_->WhenIdle();
     if (!status.ok()) {
-      file_->Rollback();
       OnFailure(status, true);
     } else {
       UpdateState();
@@ -154,7 +152,7 @@ absl::Status Writer::EnsureOpen() {
   }
   if (!file.ok()) return file.status();
   file_ = *std::move(file);
-  last_seq_ = file_->head().last_seq;
+  last_seq_ = logged_seq_ = file_->head().last_seq;
   retention_ = std::make_unique<Retention>(*file_, dir_, clock_, options_.retention);
   inode_ = dir_.DatabaseInode();
   replay_sessions_ = true;
@@ -187,6 +185,8 @@ absl::Status Writer::WriteBatch() {
     return status;
   }
   last_seq_ = file_->head().last_seq;
+  OnSuccess();
+  UpdateState();  // before anybody is told that the events are stored
   Published(chunks);
   return absl::OkStatus();
 }
@@ -333,10 +333,11 @@ void Writer::UpdateState() {
 }
 
 void Writer::LogHead(bool now) {
-  if (file_ == nullptr || file_->head().number == 0) return;
-  if (!now && absl::Now() - head_logged_ < absl::Minutes(1)) return;
-  head_logged_ = absl::Now();
+  if (file_ == nullptr) return;
   const BatchWriter::Head& head = file_->head();
+  if (head.last_seq == logged_seq_ || (!now && absl::Now() - head_logged_ < absl::Minutes(1))) return;
+  head_logged_ = absl::Now();
+  logged_seq_ = head.last_seq;
   LogInfo("store: chain head: batch ", head.number, " seq ", head.last_seq, " sha256 ",
           absl::BytesToHexString(head.hash));
 }

