@@ -5,7 +5,8 @@
 
 A folder may use what its row names and, through it, what those folders may use. Libraries that some row
 names (gRPC, sqlite, libbpf, libseccomp) may be included only where a row names them; other libraries and libc
-are free. Tests beside the sources (x_test.cc, x_fixture.h) may also use tests/, files below tests/ everything.
+are free. Tests beside the sources (x_test.cc, x_fixture.h) may
+also use tests/ and the fixtures of other folders, files below tests/ everything.
 """
 import pathlib
 import re
@@ -117,6 +118,8 @@ class Table:
             return None
         if include.startswith("tests/"):
             return None if TEST_FILE.search(path) else "only tests may use tests/"
+        if TEST_FILE.search(path) and include.endswith("_fixture.h"):
+            return None
         target = self.folder_of(include)
         if target is None or target in folders:
             return None
