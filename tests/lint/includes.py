@@ -5,7 +5,8 @@
 
 A folder may use what its row names and, through it, what those folders may use. Libraries that some row
 names (gRPC, sqlite, libbpf, libseccomp) may be included only where a row names them; other libraries and libc
-are free. Tests (x_test.cc, tests/) may also use tests/, and files below tests/ everything.
+are free. Tests beside the sources (x_test.cc, x_fixture.h) may
+also use tests/ and the fixtures of other folders, files below tests/ everything.
 """
 import pathlib
 import re
@@ -20,6 +21,7 @@ LIBRARIES = {
 }
 PROTO = re.compile(r"(agentmon/v1|google/rpc)/\w+(\.grpc)?\.pb\.h$")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^">]+)[">]', re.MULTILINE)
+TEST_FILE = re.compile(r"_(test\.cc|fixture\.(h|cc))$")
 SUFFIXES = {".h", ".cc", ".c"}
 
 
@@ -115,7 +117,9 @@ class Table:
         if include in files:
             return None
         if include.startswith("tests/"):
-            return None if path.endswith("_test.cc") else "only tests may use tests/"
+            return None if TEST_FILE.search(path) else "only tests may use tests/"
+        if TEST_FILE.search(path) and include.endswith("_fixture.h"):
+            return None
         target = self.folder_of(include)
         if target is None or target in folders:
             return None

@@ -43,6 +43,8 @@ def tree(tmp_path):
     ("daemon/store/store.cc", "bpf/event_abi.h"),           # through event
     ("daemon/app/main.cc", "sqlite3.h"),                    # all of daemon
     ("daemon/store/store_test.cc", "tests/fake/fake_clock.h"),
+    ("daemon/store/store_fixture.h", "tests/fake/fake_clock.h"),
+    ("common/kernel/x_test.cc", "daemon/store/store_fixture.h"),
     ("bpf/process.bpf.c", "bpf/bpf_helpers.h"),
     ("shim/stage/seccomp.cc", "common/kernel/pid_fd.h"),
     ("common/base/log.cc", "sys/types.h"),
