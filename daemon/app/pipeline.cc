@@ -26,7 +26,7 @@ void Pipeline::OnRecord(absl::Span<const uint8_t> record) {
     ++strays_;
     return;
   }
-  //redactor_.Redact(&event);
+  redactor_.Redact(&event);
   joiner_.OnEvent(std::move(event));
   StartTimer();
 }

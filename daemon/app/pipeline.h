@@ -14,7 +14,7 @@
 #include "daemon/event/flow_joiner.h"
 #include "daemon/event/fold.h"
 #include "daemon/event/record.h"
-//#include "daemon/event/redact.h"
+#include "daemon/event/redact.h"
 
 namespace agentmon {
 
@@ -48,7 +48,7 @@ class Pipeline : public RecordSink, public EventSink {
   ProcessTree& tree_;
   SessionOf session_of_;
   std::vector<EventSink*> sinks_;
-  //Redactor redactor_;
+  Redactor redactor_;
   // What comes out of the folder.
   struct Out : EventSink {
     explicit Out(Pipeline& pipeline) : pipeline(pipeline) {}

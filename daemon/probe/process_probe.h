@@ -48,11 +48,7 @@ class ProcessProbe : public Probe {
   // sessions excepted. Children are included from birth.
   absl::StatusOr<std::vector<ProcessKey>> Watch(pid_t root, uint32_t number);
   void Unwatch(uint32_t number);
-<<<<<<< HEAD
-  // False once every process of the watched tree has ended.
-=======
   // A process of the watched tree is still running.
->>>>>>> kernel
   bool Watches(uint32_t number) const;
 
   // Every process that is in a session of the ring now.
@@ -63,7 +59,6 @@ class ProcessProbe : public Probe {
  private:
   explicit ProcessProbe(BpfRing& ring);
   absl::Status Load();
-  std::vector<uint32_t> Watched(uint32_t number) const;
   absl::Status CollectPasses(TreeClosure& closure, const std::function<absl::Status(pid_t)>& move_one);
   std::vector<uint32_t> WatchedPids(uint32_t number) const;
   absl::Status ReadEdges(TreeClosure* closure, uint64_t since_ns);

@@ -113,11 +113,7 @@ absl::StatusOr<std::vector<ProcessKey>> ProcessProbe::Watch(pid_t root, uint32_t
   return members;
 }
 
-<<<<<<< HEAD
-std::vector<uint32_t> ProcessProbe::Watched(uint32_t number) const {
-=======
 std::vector<uint32_t> ProcessProbe::WatchedPids(uint32_t number) const {
->>>>>>> kernel
   const int fd = bpf_map__fd(bpf_->maps.watched);
   std::vector<uint32_t> pids;
   uint32_t key = 0, next = 0, value = 0;
@@ -126,17 +122,6 @@ std::vector<uint32_t> ProcessProbe::WatchedPids(uint32_t number) const {
     if (bpf_map_lookup_elem(fd, &key, &value) == 0 && value == number) pids.push_back(key);
   }
   return pids;
-<<<<<<< HEAD
-}
-
-bool ProcessProbe::Watches(uint32_t number) const { return !Watched(number).empty(); }
-
-void ProcessProbe::Unwatch(uint32_t number) {
-  const int fd = bpf_map__fd(bpf_->maps.watched);
-  for (uint32_t pid : Watched(number)) bpf_map_delete_elem(fd, &pid);
-  if (bpf_->bss->watch_count > 0) bpf_->bss->watch_count = bpf_->bss->watch_count - 1;
-=======
->>>>>>> kernel
 }
 
 void ProcessProbe::Unwatch(uint32_t number) {
