@@ -35,6 +35,8 @@ class NotifyProbe : public Probe {
   absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener);
   // Only for sessions that have ended: without a listener elsewhere, mediated calls of what is left fail with ENOSYS.
   void RemoveListener(uint64_t cgroup_id);
+  // Core thread: hands over what waits.
+  void Drain() { queue_->Drain(); }
 
  private:
   TaskRunner& core_;
