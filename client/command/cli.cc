@@ -36,6 +36,13 @@ CLI::App* AddVerb(CLI::App& parent, Cli& cli, const std::string& name, const std
   return verb;
 }
 
+// An option that may be given again; each time it takes one value.
+CLI::Option* AddRepeated(CLI::App* app, const std::string& name, std::vector<std::string>& values,
+                         const std::string& description) {
+  return app->add_option(name, values, description)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false);
+}
+
 // On every verb, so that they may stand anywhere before "--".
 void AddCommonOptions(CLI::App& app, VerbContext& context, bool has_json) {
   if (has_json) app.add_flag("--json", context.json, "Print JSON");
@@ -48,8 +55,7 @@ void AddRunOptions(CLI::App* verb, RunOptions& run) {
   verb->add_option("--name", run.name, "Name of the session, free text")->type_name("NAME");
   verb->add_option("--workspace", run.workspace, "Directory that the agent works on; default the current one")
       ->type_name("DIR");
-  verb->add_option("--label", run.labels, "Label of the session; may be given again")
-      ->type_name("KEY=VALUE")->allow_extra_args(false);
+  AddRepeated(verb, "--label", run.labels, "Label of the session; may be given again")->type_name("KEY=VALUE");
   verb->add_flag("--allow-root", run.allow_root, "Run the agent even as root");
   verb->add_flag("--exec", run.exec, "Become the agent: no parent process, no line at the end");
   verb->add_flag("--quiet,-q", run.quiet, "No line at the end");
@@ -72,8 +78,7 @@ void AddAttachOptions(CLI::App* verb, Cli& cli) {
   AddPid(*verb, cli.attach.pid, "Process to take in, with all its descendants");
   verb->get_option("--pid")->required();
   verb->add_option("--name", cli.attach.name, "Name of the session, free text")->type_name("NAME");
-  verb->add_option("--label", cli.attach.labels, "Label of the session; may be given again")
-      ->type_name("KEY=VALUE")->allow_extra_args(false);
+  AddRepeated(verb, "--label", cli.attach.labels, "Label of the session; may be given again")->type_name("KEY=VALUE");
   verb->footer("What the process did before is not known, and the sources that an agent sets up for itself at its "
                "start do not see it: 'agentmon session show' says which.\n\n"
                "Examples:\n"
@@ -112,8 +117,8 @@ void AddFilterOptions(CLI::App* verb, TimelineOptions& timeline) {
   verb->add_option("--since", timeline.since, "From this time on: 10m, 2h, 3d ago; 14:05; 2026-01-31; RFC 3339")
       ->type_name("TIME");
   verb->add_option("--until", timeline.until, "Up to this time")->type_name("TIME");
-  verb->add_option("--kind", timeline.kinds, "Kind of event, or a group: process, file, net, unix; may be given again")
-      ->type_name("KIND")->allow_extra_args(false);
+  AddRepeated(verb, "--kind", timeline.kinds, "Kind of event, or a group: process, file, net, unix; may be given again")
+      ->type_name("KIND");
   OneOf(verb->add_option("--verdict", timeline.verdict, "What the policy decided"),
         "allow|audit|redirect|soft_delete|ask|approve|deny");
   OneOf(verb->add_option("--enforced", timeline.enforced, "Whether the decision took effect"), "yes|no");
@@ -197,6 +202,7 @@ std::unique_ptr<CLI::App> MakeApp(Cli& cli) {
   app->set_help_flag("-h,--help", "Show this help");
   app->set_version_flag("--version", std::string("agentmon ") + AGENTMON_VERSION, "Show the version");
   app->require_subcommand(1);
+  app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);   // aliases may set defaults
   AddCommonOptions(*app, cli.context, false);
   AddRun(*app, cli);
   AddTimeline(*app, cli);
@@ -236,8 +242,7 @@ int RunCli(const std::vector<std::string>& arguments, int out_fd, int err_fd) {
     output.Line(version.what());
     return kOk;
   } catch (const CLI::Success&) {
-    const CLI::App* verb = Deepest(*app);
-    output.Write(verb->help(FullName(*verb)));
+    output.Write(Deepest(*app)->help());
     return kOk;
   } catch (const CLI::ParseError& error) {
     const CLI::App* verb = Deepest(*app);

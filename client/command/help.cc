@@ -14,18 +14,6 @@ namespace {
 constexpr int kColumns = 80;
 constexpr int kIndent = 26;   // where the descriptions start
 
-std::string Usage(const CLI::App& app, const std::string& name) {
-  std::string usage = absl::StrCat("Usage: ", name, " [OPTIONS]");
-  for (const CLI::Option* option : app.get_options([](const CLI::Option* o) { return o->get_positional(); })) {
-    absl::StrAppend(&usage, " [", option->get_name(true), "]");
-  }
-  if (!app.get_subcommands([](const CLI::App*) { return true; }).empty()) {
-    absl::StrAppend(&usage, app.get_require_subcommand_min() > 0 ? " VERB ..." : " [VERB ...]");
-  }
-  const std::string tail = UsageTail(app);
-  return absl::StrCat(usage, tail.empty() ? "" : " ", tail, "\n");
-}
-
 std::string Entry(const std::string& left, const std::string& right) {
   std::string out = absl::StrCat("  ", left);
   const bool fits = DisplayWidth(out) < kIndent - 1;
@@ -45,8 +33,20 @@ std::string Footer(const std::string& footer) {
 
 }  // namespace
 
-std::string HelpFormatter::make_help(const CLI::App* app, std::string name, CLI::AppFormatMode) const {
-  std::string out = absl::StrCat(Usage(*app, name), "\n", absl::StrJoin(WrapWords(app->get_description(), kColumns), "\n"),
+std::string UsageLine(const CLI::App& app) {
+  std::string usage = absl::StrCat(FullName(app), " [OPTIONS]");
+  for (const CLI::Option* option : app.get_options([](const CLI::Option* o) { return o->get_positional(); })) {
+    absl::StrAppend(&usage, " [", option->get_name(true), "]");
+  }
+  if (!app.get_subcommands([](const CLI::App*) { return true; }).empty()) {
+    absl::StrAppend(&usage, app.get_require_subcommand_min() > 0 ? " VERB ..." : " [VERB ...]");
+  }
+  const std::string tail = UsageTail(app);
+  return absl::StrCat(usage, tail.empty() ? "" : " ", tail);
+}
+
+std::string HelpFormatter::make_help(const CLI::App* app, std::string, CLI::AppFormatMode) const {
+  std::string out = absl::StrCat("Usage: ", UsageLine(*app), "\n\n", absl::StrJoin(WrapWords(app->get_description(), kColumns), "\n"),
                                  "\n");
   const std::vector<const CLI::App*> verbs = app->get_subcommands([](const CLI::App*) { return true; });
   if (!verbs.empty()) absl::StrAppend(&out, "\nVerbs:\n");

@@ -14,6 +14,9 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override;
 };
 
+// "agentmon run [OPTIONS] -- CMD [ARGS]..."
+std::string UsageLine(const CLI::App& app);
+
 // "-f, --follow", "--since TIME", "ID": as help and manual pages show an option.
 std::string OptionSynopsis(const CLI::Option& option);
 

@@ -1,9 +1,9 @@
 #include "client/command/interrupt.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -16,9 +16,17 @@ Interrupt::Interrupt() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  pthread_sigmask(SIG_BLOCK, &set, &old_mask_);
   signals_.Reset(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   end_.Reset(eventfd(0, EFD_CLOEXEC));
+}
+
+// What arrived late is dropped: it asked for the end that is here.
+Interrupt::~Interrupt() {
+  Stop();
+  signalfd_siginfo info;
+  (void)!read(signals_.get(), &info, sizeof info);
+  pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
 }
 
 void Interrupt::Stop() {

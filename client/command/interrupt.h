@@ -2,6 +2,7 @@
 #pragma once
 
 #include <grpcpp/client_context.h>
+#include <signal.h>
 
 #include <atomic>
 #include <thread>
@@ -15,7 +16,7 @@ namespace agentmon {
 class Interrupt {
  public:
   Interrupt();
-  ~Interrupt() { Stop(); }
+  ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
@@ -27,6 +28,7 @@ class Interrupt {
  private:
   void Watch(grpc::ClientContext* context, absl::Duration after);
 
+  sigset_t old_mask_;
   UniqueFd signals_;
   UniqueFd end_;
   std::thread thread_;

@@ -95,10 +95,7 @@ absl::Status Become(const std::vector<std::string>& programs, const ShimCall& ca
   absl::Status status;
   for (const std::string& program : programs) {
     const std::vector<std::string> arguments = ShimArguments(program, call);
-    std::vector<char*> argv;
-    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-    argv.push_back(nullptr);
-    execv(program.c_str(), argv.data());
+    execv(program.c_str(), PointersTo(arguments).data());
     status = ErrnoStatus(errno, absl::StrCat("execute ", program));
   }
   return status;

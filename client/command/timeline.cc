@@ -8,6 +8,7 @@
 #include "agentmon/v1/timeline.grpc.pb.h"
 #include "client/command/interrupt.h"
 #include "client/command/stream.h"
+#include "client/command/usage_error.h"
 #include "client/exit_status.h"
 #include "client/output/event_json.h"
 #include "client/output/event_writer.h"
@@ -107,7 +108,10 @@ absl::StatusOr<v1::EventFilter> MakeFilter(const TimelineOptions& options, absl:
   }
   for (const std::string& name : options.kinds) {
     const std::vector<v1::EventKind> kinds = KindsByName(name);
-    if (kinds.empty()) return absl::InvalidArgumentError(absl::StrCat("--kind ", name, " is no kind of event"));
+    if (kinds.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--kind ", name, " is no kind of event", DidYouMean(name, KindWords())));
+    }
     for (const v1::EventKind kind : kinds) filter.add_kinds(kind);
   }
   filter.set_decision(DecisionByName(options.verdict));

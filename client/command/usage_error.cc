@@ -37,17 +37,13 @@ std::vector<std::string> VerbNames(const CLI::App& app) {
   return names;
 }
 
-std::string DidYouMean(const std::string& nearest) {
-  return nearest.empty() ? "" : absl::StrCat(", did you mean '", nearest, "'?");
-}
-
 std::string Unexpected(const CLI::App& verb, const std::string& word) {
   if (absl::StartsWith(word, "-")) {
     const std::string name = word.substr(0, word.find('='));
-    return absl::StrCat("unknown option '", name, "'", DidYouMean(Nearest(name, OptionNames(verb))));
+    return absl::StrCat("unknown option '", name, "'", DidYouMean(name, OptionNames(verb)));
   }
   const std::vector<std::string> verbs = VerbNames(verb);
-  if (!verbs.empty()) return absl::StrCat("unknown verb '", word, "'", DidYouMean(Nearest(word, verbs)));
+  if (!verbs.empty()) return absl::StrCat("unknown verb '", word, "'", DidYouMean(word, verbs));
   return absl::StrCat("unexpected argument '", word, "'",
                       UsageTail(verb).empty() ? "" : ": the agent's command stands behind '--'");
 }
@@ -65,6 +61,11 @@ std::string UsageErrorText(const CLI::App& verb, const CLI::ParseError& error) {
   const std::string name = FullName(verb);
   const std::string below = name == "agentmon" ? "" : absl::StrCat(name.substr(sizeof "agentmon"), ": ");
   return absl::StrCat(below, Cause(verb, error), " ('", name, " --help' explains)");
+}
+
+std::string DidYouMean(absl::string_view word, const std::vector<std::string>& candidates) {
+  const std::string nearest = Nearest(word, candidates);
+  return nearest.empty() ? "" : absl::StrCat(", did you mean '", nearest, "'?");
 }
 
 std::string Nearest(absl::string_view word, const std::vector<std::string>& candidates) {

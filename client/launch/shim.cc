@@ -54,9 +54,16 @@ absl::StatusOr<ShimPrograms> FindShim() {
 
 std::vector<std::string> ShimArguments(const std::string& program, const ShimCall& call) {
   std::vector<std::string> arguments{program,   "--socket",   call.socket, "--token-fd", absl::StrCat(call.token_fd),
-                                     "--session", call.session, "--"};
+                                     "--"};
   arguments.insert(arguments.end(), call.command.begin(), call.command.end());
   return arguments;
+}
+
+std::vector<char*> PointersTo(const std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 std::vector<std::string> ProgramsToTry(const ShimPrograms& programs, bool mount_namespace) {

@@ -1,5 +1,5 @@
 // Where agentmon-shim is and how it is called:
-//   agentmon-shim --socket PATH --token-fd N --session ID -- CMD ARGS...
+//   agentmon-shim --socket PATH --token-fd N -- CMD ARGS...
 // agentmon-ns takes the same arguments and passes them on.
 #pragma once
 
@@ -31,6 +31,8 @@ struct ShimCall {
 };
 // Arguments from argv[0] on.
 std::vector<std::string> ShimArguments(const std::string& program, const ShimCall& call);
+// As execve wants them, with the null at the end. Valid as long as the words are.
+std::vector<char*> PointersTo(const std::vector<std::string>& words);
 
 // The programs to try, in order: agentmon-ns when a mount namespace is wanted and can be had, then the shim.
 std::vector<std::string> ProgramsToTry(const ShimPrograms& programs, bool mount_namespace);

@@ -17,6 +17,14 @@ namespace {
 
 std::atomic<int> g_inbox{-1};
 
+constexpr int kCaught[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU};
+
+bool IsIgnored(int signal) {
+  struct sigaction action {};
+  sigaction(signal, nullptr, &action);
+  return action.sa_handler == SIG_IGN;
+}
+
 // Any thread. A full pipe (thousands of unread signals) drops the newest.
 void OnSignal(int number, siginfo_t* info, void*) {
   const int saved = errno;
@@ -38,10 +46,8 @@ absl::StatusOr<std::unique_ptr<SignalInbox>> SignalInbox::Open() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return ErrnoStatus(errno, "make a pipe for signals");
   std::unique_ptr<SignalInbox> inbox(new SignalInbox(UniqueFd(ends[0]), UniqueFd(ends[1])));
-  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU}) {
-    struct sigaction inherited {};
-    sigaction(signal, nullptr, &inherited);
-    if (inherited.sa_handler != SIG_IGN) inbox->Catch(signal);
+  for (const int signal : kCaught) {
+    if (!IsIgnored(signal)) Catch(signal);
   }
   return inbox;
 }
@@ -53,6 +59,14 @@ SignalInbox::SignalInbox(UniqueFd read_end, UniqueFd write_end)
 
 // The handlers stay: they find no inbox, so that what arrives now is dropped. The caller is about to end.
 SignalInbox::~SignalInbox() { g_inbox = -1; }
+
+void SignalInbox::RestoreDefaults() {
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  for (const int signal : kCaught) {
+    if (!IsIgnored(signal)) sigaction(signal, &standard, nullptr);
+  }
+}
 
 void SignalInbox::Catch(int signal) {
   struct sigaction action {};

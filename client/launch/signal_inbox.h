@@ -27,6 +27,9 @@ class SignalInbox {
   SignalInbox(const SignalInbox&) = delete;
   SignalInbox& operator=(const SignalInbox&) = delete;
 
+  // Default actions in place of the handlers. System calls only, for a child between vfork and exec.
+  static void RestoreDefaults();
+
   // Also CHLD and CONT, whatever our caller has set for them. After the child is started: it is to inherit that.
   void CatchChildSignals();
 
@@ -39,7 +42,7 @@ class SignalInbox {
 
  private:
   SignalInbox(UniqueFd read_end, UniqueFd write_end);
-  void Catch(int signal);
+  static void Catch(int signal);
 
   UniqueFd read_end_;
   UniqueFd write_end_;

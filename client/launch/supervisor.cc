@@ -1,7 +1,6 @@
 #include "client/launch/supervisor.h"
 
 #include <fcntl.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,18 +19,31 @@ bool HasTerminal() {
   return terminal.valid();
 }
 
-// 0, or an errno. posix_spawn gives handled signals their default action, keeps ignored ones ignored and the mask
-// as it is; everything of ours is close-on-exec, except that dup2 onto itself keeps the token.
-int Spawn(const std::string& program, const ShimCall& call, pid_t* pid) {
-  const std::vector<std::string> arguments = ShimArguments(program, call);
-  std::vector<char*> argv;
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  int error = posix_spawn_file_actions_adddup2(&actions, call.token_fd, call.token_fd);
-  if (error == 0) error = posix_spawn(pid, program.c_str(), &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
+// Runs in a child that borrows our memory until it executes: system calls only. Returns when that failed.
+int Execute(const char* program, char* const* argv, int token_fd, const sigset_t& mask) {
+  SignalInbox::RestoreDefaults();
+  if (fcntl(token_fd, F_SETFD, 0) != 0) return errno;
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  execv(program, argv);
+  return errno;
+}
+
+// 0, or an errno. Not posix_spawn: glibc's leaves the signals 32 and 33 ignored in a child of a program with threads.
+// No signal can hit the child before its handlers are gone, so none that the terminal sends to both is lost.
+int Spawn(const char* program, char* const* argv, int token_fd, pid_t* pid) {
+  static volatile int error;   // the child writes it
+  sigset_t everything, inherited;
+  sigfillset(&everything);
+  pthread_sigmask(SIG_SETMASK, &everything, &inherited);
+  error = 0;
+  *pid = vfork();
+  if (*pid == 0) {
+    error = Execute(program, argv, token_fd, inherited);
+    _exit(kRunFailed);
+  }
+  if (*pid < 0) error = errno;
+  if (*pid > 0 && error != 0) waitpid(*pid, nullptr, 0);
+  pthread_sigmask(SIG_SETMASK, &inherited, nullptr);
   return error;
 }
 
@@ -46,7 +58,9 @@ absl::StatusOr<std::unique_ptr<Supervisor>> Supervisor::Create() {
 absl::Status Supervisor::Start(const std::vector<std::string>& programs, const ShimCall& call) {
   absl::Status status = absl::InternalError("no program to start");
   for (const std::string& program : programs) {
-    const int error = Spawn(program, call, &agent_);
+    const std::vector<std::string> arguments = ShimArguments(program, call);
+    std::vector<char*> argv = PointersTo(arguments);
+    const int error = Spawn(program.c_str(), argv.data(), call.token_fd, &agent_);
     if (error == 0) {
       inbox_->CatchChildSignals();
       return absl::OkStatus();

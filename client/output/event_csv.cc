@@ -88,6 +88,7 @@ class CsvWriter : public EventWriter {
         result = ResultName(event.net().result());
         if (event.net().error() != 0) error = ErrnoName(event.net().error());
         break;
+      case v1::Event::kFork: detail = absl::StrCat(event.fork().child().pid()); break;
       case v1::Event::kUnix: path = Text(event.unix().path()); break;
       default: detail = Subject(event);
     }

@@ -124,9 +124,11 @@ class TreeWriter : public EventWriter {
     for (size_t i = 0; i < roots.size(); ++i) {
       WriteProcess(session, children, roots[i], "", i + 1 == roots.size(), &written);
     }
+    // Nothing is left out, whatever parents the events claim: a circle hangs below its first process.
+    for (const Key& key : session.order) WriteProcess(session, children, key, "", true, &written);
   }
 
-  // Recursion as deep as the process tree; each process is written once, whatever the events claim.
+  // Recursion as deep as the process tree; each process is written once.
   void WriteProcess(const Session& session, const std::map<Key, std::vector<Key>>& children, const Key& key,
                     const std::string& indent, bool last, std::map<Key, bool>* written) {
     if (std::exchange((*written)[key], true) || !output_.ok()) return;

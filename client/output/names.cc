@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/event/kinds.h"
 
 namespace agentmon {
 namespace {
@@ -26,6 +27,14 @@ constexpr Flag kOpenFlags[] = {
 };
 
 }  // namespace
+
+std::vector<std::string> KindWords() {
+  std::vector<std::string> words{"process", "file", "net", "unix"};
+  for (int number = v1::EXEC; number <= v1::EventKind_MAX; ++number) {
+    if (v1::EventKind_IsValid(number)) words.push_back(KindName(static_cast<v1::EventKind>(number)));
+  }
+  return words;
+}
 
 std::string CountIsName(v1::CountIs count_is) { return count_is == v1::AT_LEAST ? "at_least" : "exact"; }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "agentmon/v1/event.pb.h"
@@ -9,6 +10,7 @@
 
 namespace agentmon {
 
+std::vector<std::string> KindWords();                     // every kind and group that --kind takes
 std::string CountIsName(v1::CountIs count_is);            // "exact", "at_least"
 std::string DecisionName(v1::Decision decision);          // "allow", "deny", ...; "" when nothing judged
 // DECISION_UNSPECIFIED when there is no such decision. "approve" is another word for ask.

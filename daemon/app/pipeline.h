@@ -24,25 +24,24 @@ class Pipeline : public RecordSink, public EventSink {
   // session_of: the id of the session that a record's cgroup means, empty when there is none (any more).
   using SessionOf = std::function<std::string(uint64_t cgroup_id)>;
 
-  Pipeline(TaskRunner& core, const Clock& clock, ProcessTree& tree, SessionOf session_of,
-           std::vector<EventSink*> sinks);
+  Pipeline(TaskRunner& core, const Clock& clock, ProcessTree& tree, SessionOf session_of);
   ~Pipeline() override;
+  void AddSink(EventSink* sink) { sinks_.push_back(sink); }
 
   void OnRecord(absl::Span<const uint8_t> record) override;
   // An event of the daemon's own, attributed already.
   void OnEvent(const Event& event) override;
   // Gives out what waits for one session that ends.
   void EndSession(const std::string& session);
-  // Gives out everything that waits.
-  void Flush();
+  void EndAll();
 
   uint64_t malformed() const { return malformed_; }
   // Records of sessions that had ended by the time they were read.
   uint64_t strays() const { return strays_; }
 
  private:
-  void Emit(const Event& event);
-  void OnTimer();
+  void Deliver(const Event& event);
+  void StartTimer();   // runs only while something waits
 
   TaskRunner& core_;
   const Clock& clock_;
@@ -50,8 +49,14 @@ class Pipeline : public RecordSink, public EventSink {
   SessionOf session_of_;
   std::vector<EventSink*> sinks_;
   Redactor redactor_;
-  Folder folder_;
-  FlowJoiner joiner_;
+  // What comes out of the folder.
+  struct Out : EventSink {
+    explicit Out(Pipeline& pipeline) : pipeline(pipeline) {}
+    void OnEvent(const Event& event) override { pipeline.Deliver(event); }
+    Pipeline& pipeline;
+  } out_{*this};
+  Folder folder_{out_};
+  FlowJoiner joiner_{[this](Event event) { folder_.OnEvent(event); }};
   bool timer_runs_ = false;
   uint64_t malformed_ = 0;
   uint64_t strays_ = 0;

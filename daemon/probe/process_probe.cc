@@ -42,6 +42,7 @@ absl::Status ProcessProbe::Load() {
     bpf_map__set_max_entries(bpf->maps.scratch, static_cast<uint32_t>(libbpf_num_possible_cpus()));
     return ring_.Share(bpf);
   }));
+  ASSIGN_OR_RETURN(tasks_, KernelTasks::Create(ring_.session_level()));
   return absl::OkStatus();
 }
 

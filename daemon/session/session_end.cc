@@ -88,6 +88,7 @@ void SessionManager::End(const StatePtr& state, const std::string& reason) {
   if (state->ended) return;
   // What is on its way from the kernel still belongs to the session: take it in first.
   deps_.observation.RemoveSession(state->cgroup_id);
+  deps_.last_events(state->info.id());
   state->ended = true;
   state->info.set_state(v1::Session::ENDED);
   state->info.set_ended_ns(absl::ToUnixNanos(deps_.clock.Wall()));

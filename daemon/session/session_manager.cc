@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "daemon/event/kinds.h"
 #include "daemon/session/refusal.h"
 #include "daemon/session/session_state.h"
 
@@ -45,8 +46,10 @@ absl::Status TooBig(absl::string_view what) {
   return Refusal(StatusCode::kInvalidArgument, "TOO_BIG", what);
 }
 
-template <typename Labels>
-absl::Status CheckLabels(const std::string& name, const std::string& workspace, const Labels& labels) {
+}  // namespace
+
+absl::Status CheckStartFields(const std::string& name, const std::string& workspace,
+                              const google::protobuf::Map<std::string, std::string>& labels) {
   if (name.size() > kMaxName) return TooBig("the name is longer than 128 bytes");
   if (workspace.size() >= 4096) return TooBig("the workspace is longer than 4,095 bytes");
   if (!workspace.empty() && workspace[0] != '/') {
@@ -61,7 +64,13 @@ absl::Status CheckLabels(const std::string& name, const std::string& workspace, 
   return absl::OkStatus();
 }
 
-}  // namespace
+void SetCommand(v1::Session& session, const std::vector<std::string>& argv) {
+  size_t kept = 0;
+  for (const std::string& word : argv) {
+    if ((kept += word.size() + 1) > kMaxCommand) break;
+    session.add_command(word);
+  }
+}
 
 absl::string_view RoleName(Role role) {
   switch (role) {
@@ -124,7 +133,7 @@ absl::StatusOr<SessionManager::StatePtr> SessionManager::Make(uid_t uid, v1::Ses
 
 absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller, const v1::StartRequest& request) {
   RETURN_IF_ERROR(CheckMayStart(caller));
-  RETURN_IF_ERROR(CheckLabels(request.name(), request.workspace(), request.labels()));
+  RETURN_IF_ERROR(CheckStartFields(request.name(), request.workspace(), request.labels()));
   if (request.ByteSizeLong() > kMaxCommand * 4) return TooBig("the request is larger than 256 KiB");
   if (caller.uid == 0 && !request.allow_root()) {
     return Refusal(StatusCode::kPermissionDenied, "ROOT", "root may not run an agent",
@@ -134,11 +143,7 @@ absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller, co
   state->info.set_name(request.name());
   state->info.set_workspace(request.workspace());
   *state->info.mutable_labels() = request.labels();
-  size_t kept = 0;
-  for (const std::string& word : request.command()) {
-    if ((kept += word.size()) > kMaxCommand) break;
-    state->info.add_command(word);
-  }
+  SetCommand(state->info, {request.command().begin(), request.command().end()});
   state->token = RandomBytes(32);
   by_token_[state->token] = state;
   Save(state);
@@ -150,10 +155,9 @@ absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller, co
   // A migration soon after another one takes 14 us in place of 10 to 15 ms (the kernel's cgroup lock stays
   // in writer mode for a while), so the lock is taken now, while the caller starts its shim.
   const bool posted [[maybe_unused]] = deps_.workers.TryPost([cgroup = ProcFs().CgroupPath(getpid()),
-                                                              root = deps_.cgroups.base().path()] {
-    const size_t mount_length = root.rfind("/agentmon-");
+                                                              mount = deps_.cgroups.mount()] {
     if (!cgroup.ok()) return;
-    const auto own = Cgroup::Open(root.substr(0, mount_length) + *cgroup);
+    const auto own = Cgroup::Open(mount + *cgroup);
     if (own.ok()) own->AddProcess(getpid()).IgnoreError();
   });
   v1::StartResponse response;
@@ -216,7 +220,7 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller, a
   for (const v1::SourceState& source : state->info.sources()) {
     if (!source.active()) {
       Emit(*state, v1::SessionChange::SOURCE_INACTIVE,
-           absl::StrCat(v1::Source_Name(source.source()), ": ", source.why()));
+           absl::StrCat(SourceName(source.source()), ": ", source.why()));
     }
   }
   v1::AttachResponse response;
@@ -241,20 +245,22 @@ absl::Status SessionManager::Arm(const Caller& caller, const v1::ArmRequest& req
   }
   by_token_.erase(it);
   state->token.clear();
-  SetSource(state, v1::NOTIFY, armed);
-  if (!armed.ok()) {
-    Emit(*state, v1::SessionChange::SOURCE_INACTIVE, absl::StrCat("NOTIFY: ", armed.message()));
+  // Where the source is missing on this host, that was told at Attach.
+  if (SetSource(state, v1::NOTIFY, armed) && !armed.ok()) {
+    Emit(*state, v1::SessionChange::SOURCE_INACTIVE, absl::StrCat("notify: ", armed.message()));
   }
   Save(state);
   return absl::OkStatus();
 }
 
-void SessionManager::SetSource(const StatePtr& state, v1::Source source, const absl::Status& status) {
+bool SessionManager::SetSource(const StatePtr& state, v1::Source source, const absl::Status& status) {
   for (v1::SourceState& s : *state->info.mutable_sources()) {
     if (s.source() != source || !s.active()) continue;
     s.set_active(status.ok());
     if (!status.ok()) s.set_why(std::string(status.message()));
+    return true;
   }
+  return false;
 }
 
 absl::StatusOr<SessionManager::StatePtr> SessionManager::Find(const Caller& caller,

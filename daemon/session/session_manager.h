@@ -42,6 +42,7 @@ struct SessionDeps {
   SessionFiles files;
   EventSink& events;                                    // session events go here
   std::function<void(const v1::Session&)> save;         // to the store; never blocks
+  std::function<void(const std::string&)> last_events;  // asks for what waits of a session that ends
 };
 
 // Core thread, all of it. Completions run on the core thread.
@@ -62,7 +63,7 @@ class SessionManager : public EventSink {
   void Attach(const Caller& caller, const v1::AttachRequest& request, Done<v1::AttachResponse> done);
   absl::Status Arm(const Caller& caller, const v1::ArmRequest& request);
   void Adopt(const Caller& caller, const v1::AdoptRequest& request, Done<v1::AdoptResponse> done);
-  absl::StatusOr<v1::Session> StartWatch(const Caller& caller, pid_t pid);
+  void StartWatch(const Caller& caller, pid_t pid, Done<v1::Session> done);
   void EndWatch(const std::string& id);
   void Stop(const Caller& caller, const v1::StopRequest& request, Done<v1::StopResponse> done);
 
@@ -72,6 +73,8 @@ class SessionManager : public EventSink {
   // newest. NotFound when it is none of the running ones.
   absl::StatusOr<v1::Session> Get(const Caller& caller, const std::string& which) const;
   size_t running() const { return sessions_.size(); }
+  // For sessions that start from now on.
+  void SetSessionsPerUid(size_t limit) { limits_.sessions_per_uid = limit; }
 
   // Which session a record's cgroup means: its id, or empty.
   std::string SessionOfCgroup(uint64_t cgroup_id) const;
@@ -85,10 +88,14 @@ class SessionManager : public EventSink {
 
   absl::Status CheckMayStart(const Caller& caller) const;
   absl::StatusOr<StatePtr> Make(uid_t uid, v1::Session::Origin origin);
+  void FinishAdopt(const StatePtr& state, pid_t pid, absl::StatusOr<int> moved, int left_out,
+                   const Done<v1::AdoptResponse>& done);
+  void FinishWatch(const Caller& caller, pid_t pid, uint64_t watch, const Done<v1::Session>& done);
   absl::StatusOr<StatePtr> Find(const Caller& caller, const std::string& which) const;
   void FinishAttach(const StatePtr& state, const Caller& caller, absl::Status moved,
                     const Done<v1::AttachResponse>& done);
-  void SetSource(const StatePtr& state, v1::Source source, const absl::Status& status);
+  // False when the source was inactive before.
+  bool SetSource(const StatePtr& state, v1::Source source, const absl::Status& status);
   void OnCgroupChange(const StatePtr& state);
   void BeginStop(const StatePtr& state, const v1::StopRequest& request, uid_t by);
   void End(const StatePtr& state, const std::string& reason);

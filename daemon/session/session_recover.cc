@@ -16,11 +16,12 @@ void SessionManager::Recover(int64_t last_alive_ns) {
     known.erase(id);
   }
   // A file without a cgroup: it ended, and its cgroup was removed by hand or by the crash's last breath.
-  for (auto& [id, session] : known) {
+  for (const auto& [id, session] : known) {
     auto state = std::make_shared<SessionState>();
     state->info = session;
     End(state, "ended while the daemon was away");
   }
+  deps_.observation.SessionMembersChanged();
 }
 
 void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session> known, int64_t last_alive_ns) {

@@ -11,6 +11,12 @@
 
 namespace agentmon {
 
+// Lengths of what a client gives, for Start and Adopt.
+absl::Status CheckStartFields(const std::string& name, const std::string& workspace,
+                              const google::protobuf::Map<std::string, std::string>& labels);
+// As much of argv as is kept for display.
+void SetCommand(v1::Session& session, const std::vector<std::string>& argv);
+
 struct SessionManager::SessionState {
   v1::Session info;
   std::optional<Cgroup> cgroup;     // none for a watched tree

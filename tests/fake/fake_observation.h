@@ -28,6 +28,7 @@ class FakeObservation : public Observation {
     return 1;
   }
   absl::StatusOr<uint64_t> AddWatch(pid_t) override { return uint64_t{1} << 63; }
+  void SessionMembersChanged() override {}
   bool WatchEnded(uint64_t) override { return watch_ended; }
   std::vector<v1::SourceState> Sources() const override {
     std::vector<v1::SourceState> states;

@@ -77,7 +77,7 @@ class Fixture {
     manager.reset();
     manager = std::make_unique<SessionManager>(
         SessionDeps{*loop, workers, clock, *cgroups, observation, SessionFiles(dir + "/sessions"), events,
-                    [this](const v1::Session& s) { saved[s.id()] = s; }},
+                    [this](const v1::Session& s) { saved[s.id()] = s; }, [](const std::string&) {}},
         SessionLimits{.sessions_per_uid = 3});
   }
   Caller CallerFor(pid_t pid, uid_t uid = 1000, Role role = Role::kUser) {

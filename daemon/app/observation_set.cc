@@ -1,0 +1,131 @@
+#include "daemon/app/observation_set.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "bpf/event_abi.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "daemon/event/kinds.h"
+
+namespace agentmon {
+
+std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskRunner& core, ProcessTree& tree) {
+  auto set = std::unique_ptr<ObservationSet>(new ObservationSet(tree));
+  auto ring = BpfRing::Create(base.fd(), core);
+  if (!ring.ok()) {
+    set->Missing(v1::PROCESS, ring.status());
+    set->Missing(v1::NETWORK, ring.status());
+  } else {
+    set->ring_ = std::move(*ring);
+    auto process = ProcessProbe::Create(*set->ring_);
+    if (process.ok()) set->process_ = std::move(*process);
+    else set->Missing(v1::PROCESS, process.status());
+    auto network = NetworkProbe::Create(*set->ring_, base.fd());
+    if (network.ok()) set->network_ = std::move(*network);
+    else set->Missing(v1::NETWORK, network.status());
+  }
+  set->Missing(v1::FANOTIFY, absl::UnimplementedError("not built in"));
+  set->Missing(v1::NOTIFY, absl::UnimplementedError("not built in"));
+  return set;
+}
+
+ObservationSet::~ObservationSet() = default;
+
+void ObservationSet::Missing(v1::Source source, absl::Status status) {
+  missing_[source] = std::string(status.message());
+  LogWarning("source ", SourceName(source), " is not active: ", status.message());
+}
+
+void ObservationSet::Start(RecordSink& sink) {
+  if (process_ != nullptr) {
+    if (const absl::Status s = process_->Attach(sink); !s.ok()) {
+      Missing(v1::PROCESS, s);
+      process_.reset();
+    }
+  }
+  if (network_ != nullptr) {
+    if (const absl::Status s = network_->Attach(sink); !s.ok()) {
+      Missing(v1::NETWORK, s);
+      network_.reset();
+    }
+  }
+}
+
+absl::Status ObservationSet::AddSession(uint64_t cgroup_id) {
+  return ring_ == nullptr ? absl::OkStatus() : ring_->AddSession(cgroup_id);
+}
+
+void ObservationSet::RemoveSession(uint64_t cgroup_id) {
+  if (ring_ == nullptr) return;
+  ring_->Drain();
+  if ((cgroup_id & AM_WATCHED) != 0) {
+    if (process_ != nullptr) process_->Unwatch(static_cast<uint32_t>(cgroup_id));
+  } else if (const absl::Status s = ring_->RemoveSession(cgroup_id); !s.ok() && !absl::IsNotFound(s)) {
+    LogWarning(s.message());
+  }
+  tree_.ForgetSession(cgroup_id);
+}
+
+absl::Status ObservationSet::AddMounts(uint64_t, pid_t) { return absl::UnimplementedError(missing_[v1::FANOTIFY]); }
+
+absl::Status ObservationSet::AddListener(uint64_t, UniqueFd) {
+  return absl::UnimplementedError(missing_[v1::NOTIFY]);
+}
+
+absl::StatusOr<int> ObservationSet::CollectTree(pid_t root, const std::function<absl::Status(pid_t)>& move_one) {
+  if (process_ == nullptr) {
+    return absl::UnavailableError(absl::StrCat("running processes cannot be followed: ", missing_.at(v1::PROCESS)));
+  }
+  absl::MutexLock lock(&collect_mutex_);
+  ASSIGN_OR_RETURN(const std::vector<ProcessKey> alive, process_->CollectTree(root, move_one));
+  return static_cast<int>(alive.size());
+}
+
+absl::StatusOr<uint64_t> ObservationSet::AddWatch(pid_t root) {
+  if (process_ == nullptr) {
+    return absl::UnavailableError(absl::StrCat("running processes cannot be followed: ", missing_.at(v1::PROCESS)));
+  }
+  absl::MutexLock lock(&collect_mutex_);
+  const uint32_t number = next_watch_++;
+  RETURN_IF_ERROR(process_->Watch(root, number).status());
+  return AM_WATCHED | number;
+}
+
+void ObservationSet::SessionMembersChanged() {
+  if (process_ == nullptr) return;
+  const auto processes = process_->ListSessionProcesses();
+  if (!processes.ok()) return LogWarning("list the sessions' processes: ", processes.status().message());
+  for (const SeedProcess& process : *processes) tree_.Seed(process);
+}
+
+bool ObservationSet::WatchEnded(uint64_t watch_id) {
+  return process_ == nullptr || !process_->Watches(static_cast<uint32_t>(watch_id));
+}
+
+v1::SourceState ObservationSet::StateOf(v1::Source source, const Probe* probe) const {
+  v1::SourceState state;
+  state.set_source(source);
+  state.set_active(probe != nullptr);
+  state.set_counts(SourceIsExact(source) ? "exact" : "at least");
+  if (probe == nullptr) {
+    const auto it = missing_.find(source);
+    if (it != missing_.end()) state.set_why(it->second);
+  } else {
+    state.set_events(probe->Stats().records);
+    state.set_lost(probe->Stats().lost);
+  }
+  return state;
+}
+
+std::vector<v1::SourceState> ObservationSet::Sources() const {
+  std::vector<v1::SourceState> states = {StateOf(v1::PROCESS, process_.get()), StateOf(v1::NETWORK, network_.get()),
+                                         StateOf(v1::NOTIFY, nullptr), StateOf(v1::FANOTIFY, nullptr)};
+  if (network_ != nullptr && !network_->Inactive().empty()) {
+    states[1].set_why(absl::StrJoin(network_->Inactive(), "; "));
+  }
+  return states;
+}
+
+}  // namespace agentmon

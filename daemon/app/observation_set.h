@@ -1,0 +1,54 @@
+// The probes of this host, behind the interface that the session manager sees. A probe that cannot run
+// here is missing and says why; the others run without it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "common/kernel/cgroup.h"
+#include "daemon/attribution/process_tree.h"
+#include "daemon/probe/bpf_ring.h"
+#include "daemon/probe/network_probe.h"
+#include "daemon/probe/process_probe.h"
+#include "daemon/session/observation.h"
+
+namespace agentmon {
+
+class ObservationSet : public Observation {
+ public:
+  // Loads what this host can run. Never fails: what is missing stands in Sources().
+  static std::unique_ptr<ObservationSet> Create(const Cgroup& base, TaskRunner& core, ProcessTree& tree);
+  ~ObservationSet() override;
+  // Records go to the sink from now on.
+  void Start(RecordSink& sink);
+
+  absl::Status AddSession(uint64_t cgroup_id) override;
+  void RemoveSession(uint64_t cgroup_id) override;
+  absl::Status AddMounts(uint64_t cgroup_id, pid_t pid) override;
+  absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener) override;
+  absl::StatusOr<int> CollectTree(pid_t root, const std::function<absl::Status(pid_t)>& move_one) override;
+  absl::StatusOr<uint64_t> AddWatch(pid_t root) override;
+  void SessionMembersChanged() override;
+  bool WatchEnded(uint64_t watch_id) override;
+  std::vector<v1::SourceState> Sources() const override;
+
+ private:
+  explicit ObservationSet(ProcessTree& tree) : tree_(tree) {}
+  void Missing(v1::Source source, absl::Status status);
+  v1::SourceState StateOf(v1::Source source, const Probe* probe) const;
+
+  ProcessTree& tree_;
+  std::unique_ptr<BpfRing> ring_;
+  std::unique_ptr<ProcessProbe> process_;
+  std::unique_ptr<NetworkProbe> network_;
+  std::map<v1::Source, std::string> missing_;   // why
+  // The kernel side of collecting a tree is one flag: one tree at a time.
+  absl::Mutex collect_mutex_;
+  uint32_t next_watch_ = 1;                     // under collect_mutex_
+};
+
+}  // namespace agentmon
