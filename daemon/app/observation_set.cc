@@ -27,7 +27,7 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskR
     else set->Missing(v1::NETWORK, network.status());
   }
   set->Missing(v1::FANOTIFY, absl::UnimplementedError("not built in"));
-  set->Missing(v1::NOTIFY, absl::UnimplementedError("not built in"));
+  set->notify_ = std::make_unique<NotifyProbe>(core, NotifyProbe::Options());
   return set;
 }
 
@@ -38,19 +38,21 @@ void ObservationSet::Missing(v1::Source source, absl::Status status) {
   LogWarning("source ", SourceName(source), " is not active: ", status.message());
 }
 
+template <typename P>
+void ObservationSet::StartOne(v1::Source source, std::unique_ptr<P>& probe, RecordSink& sink) {
+  if (probe == nullptr) return;
+  const absl::Status started = probe->Attach(sink);
+  if (started.ok()) return;
+  Missing(source, started);
+  probe.reset();
+}
+
 void ObservationSet::Start(RecordSink& sink) {
-  if (process_ != nullptr) {
-    if (const absl::Status s = process_->Attach(sink); !s.ok()) {
-      Missing(v1::PROCESS, s);
-      process_.reset();
-    }
-  }
-  if (network_ != nullptr) {
-    if (const absl::Status s = network_->Attach(sink); !s.ok()) {
-      Missing(v1::NETWORK, s);
-      network_.reset();
-    }
-  }
+  StartOne(v1::PROCESS, process_, sink);
+  StartOne(v1::NETWORK, network_, sink);
+  // Forks and execs first: who the caller of a file event is, they tell.
+  after_drain_ = std::make_unique<AfterDrain>(ring_.get(), sink);
+  StartOne(v1::NOTIFY, notify_, *after_drain_);
 }
 
 absl::Status ObservationSet::AddSession(uint64_t cgroup_id) {
@@ -58,6 +60,7 @@ absl::Status ObservationSet::AddSession(uint64_t cgroup_id) {
 }
 
 void ObservationSet::RemoveSession(uint64_t cgroup_id) {
+  if (notify_ != nullptr) notify_->RemoveListener(cgroup_id);
   if (ring_ == nullptr) return;
   ring_->Drain();
   if ((cgroup_id & AM_WATCHED) != 0) {
@@ -70,8 +73,9 @@ void ObservationSet::RemoveSession(uint64_t cgroup_id) {
 
 absl::Status ObservationSet::AddMounts(uint64_t, pid_t) { return absl::UnimplementedError(missing_[v1::FANOTIFY]); }
 
-absl::Status ObservationSet::AddListener(uint64_t, UniqueFd) {
-  return absl::UnimplementedError(missing_[v1::NOTIFY]);
+absl::Status ObservationSet::AddListener(uint64_t cgroup_id, UniqueFd listener) {
+  if (notify_ == nullptr) return absl::UnavailableError(missing_[v1::NOTIFY]);
+  return notify_->AddListener(cgroup_id, std::move(listener));
 }
 
 absl::StatusOr<int> ObservationSet::CollectTree(pid_t root, const std::function<absl::Status(pid_t)>& move_one) {
@@ -121,7 +125,7 @@ v1::SourceState ObservationSet::StateOf(v1::Source source, const Probe* probe) c
 
 std::vector<v1::SourceState> ObservationSet::Sources() const {
   std::vector<v1::SourceState> states = {StateOf(v1::PROCESS, process_.get()), StateOf(v1::NETWORK, network_.get()),
-                                         StateOf(v1::NOTIFY, nullptr), StateOf(v1::FANOTIFY, nullptr)};
+                                         StateOf(v1::NOTIFY, notify_.get()), StateOf(v1::FANOTIFY, nullptr)};
   if (network_ != nullptr && !network_->Inactive().empty()) {
     states[1].set_why(absl::StrJoin(network_->Inactive(), "; "));
   }

@@ -13,6 +13,7 @@
 #include "daemon/attribution/process_tree.h"
 #include "daemon/probe/bpf_ring.h"
 #include "daemon/probe/network_probe.h"
+#include "daemon/probe/notify_probe.h"
 #include "daemon/probe/process_probe.h"
 #include "daemon/session/observation.h"
 
@@ -37,7 +38,23 @@ class ObservationSet : public Observation {
   std::vector<v1::SourceState> Sources() const override;
 
  private:
+  // Takes in what the BPF programs have recorded before it hands on a record of another source.
+  class AfterDrain : public RecordSink {
+   public:
+    AfterDrain(BpfRing* ring, RecordSink& next) : ring_(ring), next_(next) {}
+    void OnRecord(absl::Span<const uint8_t> record) override {
+      if (ring_ != nullptr) ring_->Drain();
+      next_.OnRecord(record);
+    }
+
+   private:
+    BpfRing* ring_;
+    RecordSink& next_;
+  };
+
   explicit ObservationSet(ProcessTree& tree) : tree_(tree) {}
+  template <typename P>
+  void StartOne(v1::Source source, std::unique_ptr<P>& probe, RecordSink& sink);
   void Missing(v1::Source source, absl::Status status);
   v1::SourceState StateOf(v1::Source source, const Probe* probe) const;
 
@@ -45,6 +62,8 @@ class ObservationSet : public Observation {
   std::unique_ptr<BpfRing> ring_;
   std::unique_ptr<ProcessProbe> process_;
   std::unique_ptr<NetworkProbe> network_;
+  std::unique_ptr<NotifyProbe> notify_;
+  std::unique_ptr<AfterDrain> after_drain_;
   std::map<v1::Source, std::string> missing_;   // why
   // The kernel side of collecting a tree is one flag: one tree at a time.
   absl::Mutex collect_mutex_;

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "daemon/event/kinds.h"
 #include "daemon/session/refusal.h"
 #include "daemon/session/session_state.h"
 
@@ -219,7 +220,7 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller, a
   for (const v1::SourceState& source : state->info.sources()) {
     if (!source.active()) {
       Emit(*state, v1::SessionChange::SOURCE_INACTIVE,
-           absl::StrCat(v1::Source_Name(source.source()), ": ", source.why()));
+           absl::StrCat(SourceName(source.source()), ": ", source.why()));
     }
   }
   v1::AttachResponse response;
@@ -244,20 +245,22 @@ absl::Status SessionManager::Arm(const Caller& caller, const v1::ArmRequest& req
   }
   by_token_.erase(it);
   state->token.clear();
-  SetSource(state, v1::NOTIFY, armed);
-  if (!armed.ok()) {
-    Emit(*state, v1::SessionChange::SOURCE_INACTIVE, absl::StrCat("NOTIFY: ", armed.message()));
+  // Where the source is missing on this host, that was told at Attach.
+  if (SetSource(state, v1::NOTIFY, armed) && !armed.ok()) {
+    Emit(*state, v1::SessionChange::SOURCE_INACTIVE, absl::StrCat("notify: ", armed.message()));
   }
   Save(state);
   return absl::OkStatus();
 }
 
-void SessionManager::SetSource(const StatePtr& state, v1::Source source, const absl::Status& status) {
+bool SessionManager::SetSource(const StatePtr& state, v1::Source source, const absl::Status& status) {
   for (v1::SourceState& s : *state->info.mutable_sources()) {
     if (s.source() != source || !s.active()) continue;
     s.set_active(status.ok());
     if (!status.ok()) s.set_why(std::string(status.message()));
+    return true;
   }
+  return false;
 }
 
 absl::StatusOr<SessionManager::StatePtr> SessionManager::Find(const Caller& caller,

@@ -94,7 +94,8 @@ class SessionManager : public EventSink {
   absl::StatusOr<StatePtr> Find(const Caller& caller, const std::string& which) const;
   void FinishAttach(const StatePtr& state, const Caller& caller, absl::Status moved,
                     const Done<v1::AttachResponse>& done);
-  void SetSource(const StatePtr& state, v1::Source source, const absl::Status& status);
+  // False when the source was inactive before.
+  bool SetSource(const StatePtr& state, v1::Source source, const absl::Status& status);
   void OnCgroupChange(const StatePtr& state);
   void BeginStop(const StatePtr& state, const v1::StopRequest& request, uid_t by);
   void End(const StatePtr& state, const std::string& reason);
