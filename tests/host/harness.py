@@ -11,6 +11,9 @@ import subprocess
 import tempfile
 import time
 
+# What a login has; the folders of root's own PATH may be closed to users, and then "not found" is "permission denied".
+os.environ["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 UID = 61001        # the user of most sessions; needs no account
 OTHER_UID = 61002
 SILENT = object()  # no stdin was asked for
@@ -169,8 +172,12 @@ class Daemon:
     def close(self):
         """Ends all sessions and the daemon, and removes its folders."""
         with contextlib.suppress(Exception):
-            if self.process is not None:
-                self.am("session", "stop", "--all")
+            if self.process is None:
+                self.config.write_text("")
+                self.start()  # one that was killed left its sessions
+            self.am("session", "stop", "--all")
+            wait_until(lambda: self.status()["sessions"] == 0, 10, "no session is left")
+        with contextlib.suppress(Exception):
             self.stop()
         shutil.rmtree(self.base, ignore_errors=True)
 
