@@ -182,12 +182,13 @@ void SessionManager::Attach(const Caller& caller, const v1::AttachRequest& reque
   }
   const StatePtr state = it->second;
   state->attaching = true;
-  const bool posted = deps_.workers.TryPost([this, alive = alive_, state, caller, done] {
+  const std::string no_namespace = request.namespace_error().substr(0, 512);
+  const bool posted = deps_.workers.TryPost([this, alive = alive_, state, caller, no_namespace, done] {
     absl::Status moved = state->cgroup->AddProcess(caller.pid);
     // The process is held by descriptor: alive after the write means that the number still meant it.
     if (moved.ok() && !caller.pidfd->Alive()) moved = absl::NotFoundError("the process ended meanwhile");
-    deps_.core.Post([this, alive, state, caller, moved, done] {
-      if (*alive) FinishAttach(state, caller, moved, done);
+    deps_.core.Post([this, alive, state, caller, no_namespace, moved, done] {
+      if (*alive) FinishAttach(state, caller, no_namespace, moved, done);
     });
   });
   if (!posted) {
@@ -196,8 +197,8 @@ void SessionManager::Attach(const Caller& caller, const v1::AttachRequest& reque
   }
 }
 
-void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller, absl::Status moved,
-                                  const Done<v1::AttachResponse>& done) {
+void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller, const std::string& no_namespace,
+                                  absl::Status moved, const Done<v1::AttachResponse>& done) {
   state->attaching = false;
   if (state->ended) {
     return done(Refusal(StatusCode::kAborted, "ENDED", "the session was stopped before it began"));
@@ -208,7 +209,8 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller, a
   }
   state->shim_pid = caller.pid;
   state->populated_once = true;
-  SetSource(state, v1::FANOTIFY, deps_.observation.AddMounts(state->cgroup_id, caller.pid));
+  SetSource(state, v1::FANOTIFY, no_namespace.empty() ? deps_.observation.AddMounts(state->cgroup_id, caller.pid)
+                                                      : absl::UnavailableError(no_namespace));
   bool notify = false;
   for (const v1::SourceState& source : state->info.sources()) {
     if (source.source() == v1::NOTIFY) notify = source.active();
