@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "daemon/event/kinds.h"
+#include "daemon/event/redact.h"
 #include "daemon/session/refusal.h"
 #include "daemon/session/session_state.h"
 
@@ -65,11 +66,14 @@ absl::Status CheckStartFields(const std::string& name, const std::string& worksp
 }
 
 void SetCommand(v1::Session& session, const std::vector<std::string>& argv) {
+  Event event;   // shown and stored like an exec's arguments, so secrets go the same way
   size_t kept = 0;
   for (const std::string& word : argv) {
     if ((kept += word.size() + 1) > kMaxCommand) break;
-    session.add_command(word);
+    event.mutable_exec()->add_argv(word);
   }
+  Redactor().Redact(&event);
+  for (std::string& word : *event.mutable_exec()->mutable_argv()) session.add_command(std::move(word));
 }
 
 absl::string_view RoleName(Role role) {
