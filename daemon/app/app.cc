@@ -13,6 +13,7 @@
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "daemon/app/directories.h"
+#include "daemon/rpc/health_service.h"
 #include "daemon/rpc/host_service.h"
 #include "daemon/rpc/sessions_service.h"
 #include "daemon/rpc/timeline_service.h"
@@ -114,6 +115,7 @@ absl::Status App::StartServer() {
   services_.push_back(std::make_unique<SessionsService>(*rpc_, *store_, *hub_));
   services_.push_back(std::make_unique<TimelineService>(*rpc_, *store_, *hub_));
   services_.push_back(std::make_unique<HostService>(*rpc_, [this] { return Status(); }));
+  services_.push_back(std::make_unique<HealthService>(*rpc_));
   std::vector<grpc::Service*> services;
   for (const auto& service : services_) services.push_back(service.get());
   ASSIGN_OR_RETURN(server_, RpcServer::Create(std::move(listener_), *peers_, services));

@@ -60,7 +60,10 @@ absl::Status ObservationSet::AddSession(uint64_t cgroup_id) {
 }
 
 void ObservationSet::RemoveSession(uint64_t cgroup_id) {
-  if (notify_ != nullptr) notify_->RemoveListener(cgroup_id);
+  if (notify_ != nullptr) {
+    notify_->RemoveListener(cgroup_id);
+    notify_->Drain();
+  }
   if (ring_ == nullptr) return;
   ring_->Drain();
   if ((cgroup_id & AM_WATCHED) != 0) {

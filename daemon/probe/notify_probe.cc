@@ -14,8 +14,8 @@ namespace {
 // the probe.
 class FileCallServer : public NotifyServer {
  public:
-  FileCallServer(CallTable calls, std::shared_ptr<RecordQueue> queue)
-      : calls_(std::move(calls)), queue_(std::move(queue)) {}
+  FileCallServer(CallTable calls, std::shared_ptr<RecordQueue> queue, std::shared_ptr<OpenDedupe> dedupe)
+      : calls_(std::move(calls)), queue_(std::move(queue)), dedupe_(std::move(dedupe)) {}
 
   void Capture(const Listener& listener, const seccomp_notif& request) override {
     call_ = FileCall();
@@ -35,6 +35,9 @@ class FileCallServer : public NotifyServer {
     if (result_ != CaptureResult::kCall) return;
     FileRecord record = call_.Describe(look_at_files_ ? &resolver_ : nullptr, caller_, boot_ns_);
     record.cgroup_id = listener.cgroup_id;
+    if (dedupe_ != nullptr && (record.kind == v1::CREATE || record.kind == v1::OPEN_WRITE)) {
+      dedupe_->OpenedForWriting(listener.cgroup_id, caller_.tgid, record.path, boot_ns_);
+    }
     queue_->Push(EncodeFileRecord(record));
   }
 
@@ -43,6 +46,7 @@ class FileCallServer : public NotifyServer {
  private:
   const CallTable calls_;
   const std::shared_ptr<RecordQueue> queue_;
+  const std::shared_ptr<OpenDedupe> dedupe_;
   SystemClock clock_;
   CallerIdentities identities_;
   PathResolver resolver_;
@@ -62,7 +66,9 @@ absl::Status NotifyProbe::Attach(RecordSink& sink) {
   NotifyPool::Options pool;
   pool.lanes = options_.lanes;
   pool.slots = options_.slots;
-  pool.make_server = [calls = calls_, queue = queue_] { return std::make_unique<FileCallServer>(calls, queue); };
+  pool.make_server = [calls = calls_, queue = queue_, dedupe = options_.dedupe] {
+    return std::make_unique<FileCallServer>(calls, queue, dedupe);
+  };
   ASSIGN_OR_RETURN(pool_, NotifyPool::Start(std::move(pool)));
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "common/base/unique_fd.h"
 #include "daemon/probe/call_table.h"
 #include "daemon/probe/notify_pool.h"
+#include "daemon/probe/open_dedupe.h"
 #include "daemon/probe/probe.h"
 #include "daemon/probe/record_queue.h"
 
@@ -23,9 +24,10 @@ class NotifyProbe : public Probe {
     int lanes = 2;                          // serving threads; one more guards them
     size_t queue_bytes = size_t{8} << 20;
     absl::Span<NotifySlot> slots;           // shared with the holder; empty: none
+    std::shared_ptr<OpenDedupe> dedupe;     // is told of opens for writing; may be null
   };
   // Core thread. `core` must outlive the probe.
-  NotifyProbe(TaskRunner& core, Options options) : core_(core), options_(options) {}
+  NotifyProbe(TaskRunner& core, Options options) : core_(core), options_(std::move(options)) {}
 
   absl::string_view name() const override { return "notify"; }
   absl::Status Attach(RecordSink& sink) override;
@@ -35,6 +37,8 @@ class NotifyProbe : public Probe {
   absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener);
   // Only for sessions that have ended: without a listener elsewhere, mediated calls of what is left fail with ENOSYS.
   void RemoveListener(uint64_t cgroup_id);
+  // Core thread: hands over what waits.
+  void Drain() { queue_->Drain(); }
 
  private:
   TaskRunner& core_;

@@ -113,6 +113,12 @@ absl::StatusOr<UniqueFd> Peers::Admit(UniqueFd connection) {
   return numbered;
 }
 
+size_t Peers::OpenConnections() {
+  absl::MutexLock lock(&mutex_);
+  ForgetClosed();
+  return connections_.size();
+}
+
 void Peers::ForgetClosed() {
   for (auto it = connections_.begin(); it != connections_.end();) {
     it = InodeOf(it->first) == it->second.inode ? std::next(it) : connections_.erase(it);

@@ -12,6 +12,8 @@
 namespace agentmon {
 namespace {
 
+constexpr absl::Duration kLastRecords = absl::Milliseconds(20);
+
 // TERM to every process of the cgroup. A pid is held by descriptor and found in the cgroup after that,
 // so that a reused number is never signalled.
 void TerminateAll(const Cgroup& cgroup, const ProcFs& proc, const std::string& relative) {
@@ -31,10 +33,14 @@ void TerminateAll(const Cgroup& cgroup, const ProcFs& proc, const std::string& r
 }  // namespace
 
 void SessionManager::OnCgroupChange(const StatePtr& state) {
-  if (state->ended || !state->populated_once) return;
+  if (state->ended || state->ending || !state->populated_once) return;
   const auto populated = state->cgroup->Populated();
   if (populated.ok() && *populated) return;
-  End(state, state->stopped_by.empty() ? "its last process ended" : state->stopped_by);
+  // Records of its last acts may still be with the threads that read them.
+  state->ending = true;
+  deps_.core.PostAfter(kLastRecords, [this, alive = alive_, state] {
+    if (*alive) End(state, state->stopped_by.empty() ? "its last process ended" : state->stopped_by);
+  });
 }
 
 void SessionManager::Stop(const Caller& caller, const v1::StopRequest& request, Done<v1::StopResponse> done) {

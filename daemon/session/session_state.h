@@ -25,6 +25,7 @@ struct SessionManager::SessionState {
   pid_t shim_pid = 0;               // who attached, until Arm
   bool attaching = false;           // the migration is under way
   bool populated_once = false;
+  bool ending = false;              // empty, its last records are awaited
   bool ended = false;
   std::string stopped_by;
 };

@@ -33,6 +33,9 @@ absl::Status BatchWriter::Load(uint64_t last_known_seq) {
   head_.last_seq = static_cast<uint64_t>(head.ColumnInt(1));
   head_.hash = std::string(head.ColumnBytes(2));
   head.Reset();
+  // Rows beyond the last batch are not ours; Verify tells of them, and writing must get past them.
+  ASSIGN_OR_RETURN(const int64_t last_row, database_.QueryInt("SELECT max(seq) FROM events"));
+  head_.last_seq = std::max(head_.last_seq, static_cast<uint64_t>(std::max<int64_t>(last_row, 0)));
   if (head_.last_seq == 0 && last_known_seq > 0) return StartAt(last_known_seq);
   return absl::OkStatus();
 }

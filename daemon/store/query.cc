@@ -16,6 +16,14 @@ constexpr int kRowsPerClockRead = 64;
 constexpr uint32_t kMostHeld = 10'000;
 constexpr int64_t kMostInt = std::numeric_limits<int64_t>::max();
 
+// Kept rows are few among many and have an index of their own.
+bool KeptOnly(const v1::EventFilter& filter) {
+  if (filter.decision() == v1::ASK || filter.decision() == v1::DENY) return true;
+  return filter.kinds_size() > 0 && std::all_of(filter.kinds().begin(), filter.kinds().end(), [](int kind) {
+           return IsKept(static_cast<v1::EventKind>(kind), v1::DECISION_UNSPECIFIED);
+         });
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> NameCache::Select(Statement& statement, absl::string_view sql, int64_t a, int64_t b) {
@@ -74,9 +82,13 @@ absl::Status EventQuery::Resolve() {
 }
 
 absl::StatusOr<Statement> EventQuery::Prepare(Order order) {
-  const char* const scope = session_ != 0       ? "INDEXED BY events_session WHERE session = ?"
-                            : options_.viewer   ? "INDEXED BY events_time WHERE session IN (SELECT num FROM sessions WHERE uid = ?)"
-                                                : "INDEXED BY events_time WHERE ? = 0";
+  const char* const rows = session_ != 0     ? "session = ?"
+                           : options_.viewer ? "session IN (SELECT num FROM sessions WHERE uid = ?)"
+                                             : "? = 0";
+  const std::string scope =
+      KeptOnly(options_.filter) ? absl::StrCat("INDEXED BY events_kept WHERE ", kKeptSql, " AND ", rows)
+      : session_ != 0           ? absl::StrCat("INDEXED BY events_session WHERE ", rows)
+                                : absl::StrCat("INDEXED BY events_time WHERE ", rows);
   const char* const direction = order == Order::kOldestFirst ? "" : " DESC";
   return database_.Prepare(absl::StrCat(
       "SELECT ", kRowColumns, " FROM events ", scope, " AND wall_ns >= ?2 AND wall_ns <= ?3 "

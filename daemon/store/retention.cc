@@ -15,6 +15,7 @@ namespace {
 
 constexpr absl::Duration kSlice = absl::Milliseconds(50);
 constexpr uint64_t kVictimBytes = 2 << 20;  // then somebody else may be the one to lose
+constexpr uint64_t kVictimPart = 64;        // of max_bytes, when that is less
 constexpr absl::Duration kAgeCheck = absl::Minutes(1);
 constexpr absl::Duration kForgetAfter = absl::Hours(24);
 constexpr int kFoldAtOnce = 1000;
@@ -22,7 +23,7 @@ constexpr int kFoldAtOnce = 1000;
 struct Average {
   uint64_t bytes = 0;
   uint64_t members = 0;
-  bool AtMost(uint64_t value) const { return value * members >= bytes; }
+  bool IsSmall(uint64_t value) const { return value * members * 2 < bytes; }
 };
 
 // Somebody else writes: there is time.
@@ -33,7 +34,7 @@ absl::StatusOr<bool> LaterIfBusy(const absl::Status& status) {
 
 }  // namespace
 
-const PruneCandidate* PickAboveAverage(const std::vector<PruneCandidate>& candidates) {
+const PruneCandidate* PickVictim(const std::vector<PruneCandidate>& candidates) {
   std::map<uint32_t, Average> sessions_of;
   Average uids;
   for (const PruneCandidate& candidate : candidates) {
@@ -46,7 +47,7 @@ const PruneCandidate* PickAboveAverage(const std::vector<PruneCandidate>& candid
   const PruneCandidate* victim = nullptr;
   for (const PruneCandidate& candidate : candidates) {
     const Average& sessions = sessions_of[candidate.uid];
-    if (!uids.AtMost(sessions.bytes) || !sessions.AtMost(candidate.bytes)) continue;
+    if (uids.IsSmall(sessions.bytes) || sessions.IsSmall(candidate.bytes)) continue;
     if (victim == nullptr || candidate.from_seq < victim->from_seq) victim = &candidate;
   }
   return victim;
@@ -148,10 +149,10 @@ absl::StatusOr<bool> Retention::PruneOld(absl::Time until) {
     if (age == absl::InfiniteDuration()) continue;
     const int64_t before_ns = absl::ToUnixNanos(clock_.Wall() - age);
     ASSIGN_OR_RETURN(Statement find, file_.database().Prepare(absl::StrCat(
-        "SELECT seq, wall_ns FROM events INDEXED BY events_time WHERE wall_ns >= ? AND wall_ns < ? AND ", kKeptSql,
-        " = ? ORDER BY wall_ns LIMIT 1")));
+        "SELECT seq, wall_ns FROM events INDEXED BY ", kept ? "events_kept WHERE " : "events_time WHERE NOT ", kKeptSql,
+        " AND wall_ns >= ? AND wall_ns < ? ORDER BY wall_ns LIMIT 1")));
     while (true) {
-      find.Int(kept ? std::numeric_limits<int64_t>::min() : plain_from_ns_).Int(before_ns).Int(kept);
+      find.Int(kept ? std::numeric_limits<int64_t>::min() : plain_from_ns_).Int(before_ns);
       ASSIGN_OR_RETURN(const bool row, find.Step());
       if (!row) break;
       const auto seq = static_cast<uint64_t>(find.ColumnInt(0));
@@ -189,7 +190,7 @@ std::optional<Retention::Victim> Retention::OverShare() const {
     if (bytes <= uid_bytes) continue;
     for (const bool kept : {false, true}) {
       const std::vector<PruneCandidate> candidates = Candidates(kept, uid);
-      const PruneCandidate* const victim = PickAboveAverage(candidates);
+      const PruneCandidate* const victim = PickVictim(candidates);
       if (victim != nullptr) return Victim{victim->session, kept};
     }
   }
@@ -199,7 +200,7 @@ std::optional<Retention::Victim> Retention::OverShare() const {
 std::optional<Retention::Victim> Retention::ForSpace() const {
   for (const bool kept : {false, true}) {
     const std::vector<PruneCandidate> candidates = Candidates(kept, std::nullopt);
-    const PruneCandidate* const victim = PickAboveAverage(candidates);
+    const PruneCandidate* const victim = PickVictim(candidates);
     if (victim != nullptr) return Victim{victim->session, kept};
   }
   return std::nullopt;
@@ -208,7 +209,8 @@ std::optional<Retention::Victim> Retention::ForSpace() const {
 absl::Status Retention::PruneSession(Victim victim) {
   SessionTable::Entry& entry = *file_.sessions().entries()[victim.session];
   ClassUsage& usage = entry.usage.of(victim.kept);
-  const uint64_t enough = usage.bytes - std::min(usage.bytes, kVictimBytes);
+  const uint64_t at_once = std::min(kVictimBytes, limits_.max_bytes / kVictimPart);
+  const uint64_t enough = usage.bytes - std::min(usage.bytes, at_once);
   file_.sessions().MarkChanged(entry);
   const absl::Time until = absl::Now() + kSlice;
   while (usage.rows > 0 && usage.bytes >= enough && absl::Now() < until) {

@@ -4,11 +4,11 @@
 //   1. rows older than max_age go; kept rows (denials, questions, losses, session changes) after kept_max_age
 //   2. a session over its share of max_bytes loses its own oldest plain rows, then its own oldest kept ones;
 //      kept rows alone may take half of the share
-//   3. a uid over its share loses the oldest rows of its sessions that are above that uid's average
-//   4. over max_bytes, plain rows go, oldest first, of sessions above the average of their uid, of uids above
-//      the average of all uids; kept rows in the same way once no plain row is left
-// So whoever floods the store pays for it: a session at or below the average loses nothing to another one,
-// and no plain row of any session pushes out a kept one.
+//   3. a uid over its share loses the oldest rows of its sessions, but not of small ones
+//   4. over max_bytes, the oldest plain rows go, but not of small sessions nor of small uids; kept rows in the
+//      same way once no plain row is left
+// Small is less than half the average: of the uid's sessions, of the uids. So whoever floods the store pays for
+// it, no plain row pushes out a kept one, and sessions of like size lose their oldest rows in turn.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ struct PruneCandidate {
   uint64_t bytes = 0;
   uint64_t from_seq = 0;
 };
-// Rule 4 above: the candidate that loses its oldest rows. Null when there is none.
-const PruneCandidate* PickAboveAverage(const std::vector<PruneCandidate>& candidates);
+// The oldest candidate that is not small. Null when there is none.
+const PruneCandidate* PickVictim(const std::vector<PruneCandidate>& candidates);
 
 class Retention {
  public:

@@ -26,7 +26,7 @@ absl::StatusOr<v1::VerifyResponse> Verifier::Run(const std::function<bool()>& ca
       "SELECT min(seq), max(seq), count(*) FROM events WHERE seq > ? AND seq < ?"));
   ASSIGN_OR_RETURN(previous_, ReadAnchor());
   answer_.set_pruned_batches(previous_.number);
-  RETURN_IF_ERROR(CheckStray(0, previous_.last_seq + 1));
+  RETURN_IF_ERROR(CheckStray(std::numeric_limits<int64_t>::min(), static_cast<int64_t>(previous_.last_seq) + 1));
   while (true) {
     ASSIGN_OR_RETURN(const bool more, Slice());
     if (!more) break;
@@ -79,7 +79,7 @@ absl::StatusOr<bool> Verifier::Slice() {
       return end(true);
     }
   }
-  const absl::Status status = CheckStray(previous_.last_seq, std::numeric_limits<int64_t>::max());
+  const absl::Status status = CheckStray(static_cast<int64_t>(previous_.last_seq), std::numeric_limits<int64_t>::max());
   return end(status.ok() ? absl::StatusOr<bool>(false) : absl::StatusOr<bool>(status));
 }
 
@@ -117,7 +117,7 @@ absl::Status Verifier::CheckOrder(const Batch& batch) {
   if (batch.first_seq == previous_.last_seq + 1) return absl::OkStatus();
   Find(absl::StrCat(Name(batch), ": starts at seq ", batch.first_seq, ", but the batch before ended at seq ",
                     previous_.last_seq));
-  return CheckStray(previous_.last_seq, batch.first_seq);
+  return CheckStray(static_cast<int64_t>(previous_.last_seq), static_cast<int64_t>(batch.first_seq));
 }
 
 absl::Status Verifier::CheckRows(const Batch& batch) {
@@ -183,8 +183,8 @@ void Verifier::CheckPart(const Batch& batch, const Part& part, uint64_t rows, co
 }
 
 // Rows between two batches, or beyond the last, were not written by the daemon.
-absl::Status Verifier::CheckStray(uint64_t after, uint64_t before) {
-  stray_.Int(static_cast<int64_t>(after)).Int(static_cast<int64_t>(before));
+absl::Status Verifier::CheckStray(int64_t after, int64_t before) {
+  stray_.Int(after).Int(before);
   ASSIGN_OR_RETURN(const bool row, stray_.Step());
   if (row && stray_.ColumnInt(2) > 0) {
     Find(absl::StrCat(stray_.ColumnInt(2), " rows were inserted that belong to no batch (seq ", stray_.ColumnInt(0),

@@ -39,7 +39,7 @@ class Verifier {
   absl::Status CheckBatch(const Statement& row);
   absl::Status CheckOrder(const Batch& batch);
   absl::Status CheckRows(const Batch& batch);
-  absl::Status CheckStray(uint64_t after, uint64_t before);
+  absl::Status CheckStray(int64_t after, int64_t before);
   void CheckPart(const Batch& batch, const Part& part, uint64_t rows, const std::string& hash);
   void Find(std::string finding);
 

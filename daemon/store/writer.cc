@@ -19,7 +19,7 @@ constexpr size_t kBatchEvents = 8192;
 constexpr absl::Duration kFirstRetry = absl::Milliseconds(100);
 constexpr absl::Duration kLongestRetry = absl::Seconds(2);
 constexpr absl::Duration kAgeCheck = absl::Hours(1);
-// In trouble with nothing to write; more often would be felt on a battery.
+// With nothing to write, but trouble or a log that could not be cut; more often would be felt on a battery.
 constexpr absl::Duration kIdleRetry = absl::Seconds(10);
 // In trouble new events are looked at this often, to give them to the subscribers.
 constexpr absl::Duration kTroublePause = absl::Milliseconds(20);
@@ -61,7 +61,7 @@ Writer::State Writer::state() const {
 absl::Duration Writer::SleepTime() const {
   const bool has_work = !pending_.empty() || intake_.has_losses();
   if (has_work) return InTrouble() ? std::max(retry_at_ - absl::Now(), absl::ZeroDuration()) : absl::ZeroDuration();
-  if (InTrouble()) return kIdleRetry;
+  if (InTrouble() || log_stays_) return kIdleRetry;
   return idle_done_ ? kAgeCheck : options_.idle_after;
 }
 
@@ -94,7 +94,7 @@ void Writer::Run() {
 }
 
 void Writer::Work() {
-  idle_done_ = false;
+  idle_done_ = log_stays_ = false;
   if (InTrouble() && absl::Now() < retry_at_) {
     PublishWaiting();
     return;
@@ -128,7 +128,7 @@ void Writer::Idle() {
     }
   }
   if (file_ != nullptr) {
-    file_->database().Checkpoint();
+    log_stays_ = !file_->database().Checkpoint();  // somebody reads: again later
     file_->sessions().DropStrings();
     file_->database().ReleaseMemory();
   }

@@ -104,6 +104,7 @@ class Writer {
   absl::Time head_logged_ = absl::InfinitePast();
   uint64_t logged_seq_ = 0;
   bool idle_done_ = false;
+  bool log_stays_ = false;
 
   mutable absl::Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_);

@@ -1,6 +1,7 @@
 // A session's cgroup with the process probe on it.
 #pragma once
 
+#include <catch2/catch.hpp>
 #include <memory>
 
 #include "daemon/probe/process_probe.h"

@@ -15,6 +15,7 @@
 #include <set>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "common/kernel/proc_fs.h"
 #include "tests/host/kernel_process_rig.h"
 
@@ -514,6 +515,93 @@ TEST_CASE("a process born into the session from outside has its fork recorded") 
   REQUIRE(rig.sink.Of(v1::FORK).size() == 1);
   CHECK(rig.sink.Of(v1::FORK)[0].fork().child().pid() == pid);
   CHECK(rig.sink.Of(v1::FORK)[0].process().pid() == getpid());
+}
+
+TEST_CASE("the ring goes round without damage") {
+  ProcessRig rig;
+  constexpr int kPrograms = 300;   // 20 MB of arguments
+  const pid_t pid = RunIn(*rig.session, [] {
+    for (int i = 0; i < kPrograms; ++i) {
+      const pid_t child = fork();
+      if (child == 0) _exit(ExecWithArgumentBytes(static_cast<size_t>(60'000 + i)));
+      WaitFor(child);
+    }
+    return 0;
+  });
+  REQUIRE(rig.runner.RunUntil([&] { return rig.sink.Exited(pid); }, absl::Seconds(60)));
+  WaitFor(pid);
+  CHECK(rig.probe->Stats().lost == 0);
+  CHECK(rig.sink.malformed == 0);
+  const std::vector<Event> execs = rig.sink.Of(v1::EXEC);
+  REQUIRE(execs.size() == kPrograms);
+  for (int i = 0; i < kPrograms; ++i) {
+    const v1::Exec& exec = execs[static_cast<size_t>(i)].exec();
+    REQUIRE(exec.argv_bytes() == static_cast<uint32_t>(60'000 + i));
+    size_t bytes = 0;
+    for (const std::string& arg : exec.argv()) bytes += arg.size() + 1;
+    REQUIRE(bytes == exec.argv_bytes());
+    REQUIRE(exec.argv(1) == std::string(9'999, 'a'));
+  }
+}
+
+TEST_CASE("what does not fit into the ring is counted to the last record") {
+  ProcessRig rig;
+  constexpr uint64_t kForks = 400;
+  // Nobody reads: 64 KiB of arguments each fill 8 MiB with 130 programs.
+  const pid_t pid = RunIn(*rig.session, [] {
+    for (uint64_t i = 0; i < kForks; ++i) {
+      const pid_t child = fork();
+      if (child == 0) _exit(ExecWithArgumentBytes(AM_ARGV_MAX));
+      WaitFor(child);
+    }
+    return 0;
+  });
+  WaitFor(pid);
+  rig.ring->Drain();
+  const ProbeStats stats = rig.probe->Stats();
+  CHECK(stats.lost > 100);
+  CHECK(stats.records == rig.sink.events.size());
+  CHECK(stats.records + stats.lost == 3 * kForks + 1);
+  CHECK(rig.sink.Count(v1::EXEC) + rig.ring->Lost(AM_EXEC) == kForks);
+  CHECK(rig.sink.malformed == 0);
+}
+
+TEST_CASE("a session is found at any depth and from inside a cgroup namespace") {
+  TestCgroup outer, middle(outer->path()), base(middle->path());
+  REQUIRE(*CgroupLevel(outer->fd()) == 1);
+  REQUIRE(*CgroupLevel(base->fd()) == 3);
+  const pid_t pid = RunIn(*middle, [&] {
+    if (unshare(CLONE_NEWCGROUP) != 0) return 98;
+    const absl::StatusOr<uint32_t> level = CgroupLevel(base->fd());
+    return level.ok() ? static_cast<int>(*level) : 97;
+  });
+  CHECK(WEXITSTATUS(WaitFor(pid)) == 3);
+  PollTaskRunner runner;
+  EventCollector sink;
+  auto ring = *BpfRing::Create(base->fd(), runner);
+  auto probe = *ProcessProbe::Create(*ring);
+  TestCgroup session(base->path()), other(base->path());
+  REQUIRE(ring->AddSession(session->id()).ok());
+  REQUIRE(probe->Attach(sink).ok());
+  WaitFor(RunIn(*other, [] { return 0; }));
+  const pid_t inside = RunIn(*session, [] { return 0; });
+  REQUIRE(runner.RunUntil([&] { return sink.Exited(inside); }));
+  WaitFor(inside);
+  CHECK(sink.events.size() == 1);
+}
+
+TEST_CASE("without rights the reason is one line that says what is needed") {
+  TestCgroup base;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    if (setgid(65534) != 0 || setuid(65534) != 0) _exit(98);
+    PollTaskRunner runner;
+    const absl::Status status = BpfRing::Create(base->fd(), runner).status();
+    const bool good = absl::IsPermissionDenied(status) && absl::StrContains(status.message(), "CAP_BPF") &&
+                      !absl::StrContains(status.message(), "\n");
+    _exit(good ? 0 : 1);
+  }
+  CHECK(WEXITSTATUS(WaitFor(pid)) == 0);
 }
 
 }  // namespace
