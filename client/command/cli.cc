@@ -1,6 +1,8 @@
 #include "client/command/cli.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -61,7 +63,8 @@ void AddRunOptions(CLI::App* verb, RunOptions& run) {
   verb->add_flag("--quiet,-q", run.quiet, "No line at the end");
   verb->footer(
       "The agent keeps its terminal, process group, directory, environment and descriptors. agentmon passes on "
-      "HUP and TERM, stops and continues with it, and ends as it ends: with its exit status, or by its signal. "
+      "HUP and TERM (and stops the session 3 seconds later), and INT, QUIT, USR1 and USR2 that a process sends; it "
+      "stops and continues with the agent, and ends as it ends: with its exit status, or by its signal. "
       "Failures of agentmon itself are status 125 with the reason on standard error; 126 and 127 say that the "
       "command is not executable or not found.\n\n"
       "Examples:\n"
@@ -184,12 +187,20 @@ const CLI::App* Deepest(const CLI::App& app) {
 
 bool RunsAgent(const CLI::App& app) { return app.get_name() == "run" || app.get_name() == "start"; }
 
+// The verb's exit status, unless its output could not be written. A reader that has gone away is no failure.
+int Finish(const VerbContext& context, int exit_status) {
+  context.output->Flush();
+  if (context.output->ok()) return exit_status;
+  if (context.output->error() == EPIPE) return kOk;
+  return context.Fail(kNegative, absl::StrCat("write the output: ", strerrordesc_np(context.output->error())));
+}
+
 int Dispatch(const Cli& cli, const CLI::App& verb) {
   if (cli.context.has_command && !RunsAgent(verb)) {
     return cli.context.Fail(kUsage, absl::StrCat("'--' and a command make no sense for ", FullName(verb)));
   }
   for (const auto& [app, action] : cli.verbs) {
-    if (app == &verb) return action();
+    if (app == &verb) return Finish(cli.context, action());
   }
   return cli.context.Fail(kUsage, "no verb: 'agentmon --help' lists them");
 }
@@ -227,7 +238,11 @@ std::string FullName(const CLI::App& app) {
   return app.get_parent() == nullptr ? app.get_name() : absl::StrCat(FullName(*app.get_parent()), " ", app.get_name());
 }
 
-int RunCli(const std::vector<std::string>& arguments, int out_fd, int err_fd) {
+int RunCli(std::vector<std::string> arguments, int out_fd, int err_fd) {
+  if (!arguments.empty() && arguments[0] == "help") {   // "help run" as "run --help"
+    arguments.erase(arguments.begin());
+    arguments.push_back("--help");
+  }
   Output output(out_fd);
   Cli cli;
   cli.context.output = &output;

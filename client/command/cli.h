@@ -44,6 +44,6 @@ std::string UsageTail(const CLI::App& app);
 std::string FullName(const CLI::App& app);
 
 // Parses and runs. The words from the first "--" on are split off before anything looks at them.
-int RunCli(const std::vector<std::string>& arguments, int out_fd, int err_fd);
+int RunCli(std::vector<std::string> arguments, int out_fd, int err_fd);
 
 }  // namespace agentmon

@@ -54,6 +54,8 @@ TEST_CASE("help and version are answers, on standard output") {
   const Said version = Agentmon({"--version"});
   CHECK(version.exit_status == 0);
   CHECK(absl::StartsWith(version.out, "agentmon "));
+  CHECK(Agentmon({"help", "session", "stop"}).out == Agentmon({"session", "stop", "--help"}).out);
+  CHECK(Agentmon({"help"}).out == Agentmon({"-h"}).out);
   for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
            {"--help"}, {"run", "-h"}, {"session", "--help"}, {"session", "stop", "-h"}, {"timeline", "--help"},
            {"timeline", "verify", "-h"}, {"watch", "-h"}, {"attach", "-h"}, {"status", "-h"}}) {
@@ -287,9 +289,13 @@ TEST_CASE("a reader that goes away ends the timeline quietly") {
 
 TEST_CASE("output that cannot be written is a failure") {
   const auto daemon = TalkativeDaemon();
-  const ChildEnd end = Child({"/bin/sh", "-c", FAKE_BIN "/agentmon timeline --socket " + daemon->socket() + " >/dev/full"}).Finish();
-  CHECK(end.code == 1);
-  CHECK(absl::StrContains(end.err, "No space left on device"));
+  for (const std::string verb : {"timeline", "timeline --json", "status", "session list --json"}) {
+    CAPTURE(verb);
+    const ChildEnd end =
+        Child({"/bin/sh", "-c", FAKE_BIN "/agentmon " + verb + " --socket " + daemon->socket() + " >/dev/full"}).Finish();
+    CHECK(end.code == 1);
+    CHECK(absl::StrContains(end.err, "No space left on device"));
+  }
 }
 
 TEST_CASE("timeline verify is status 1 when the store is damaged") {

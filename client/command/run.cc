@@ -26,11 +26,11 @@ absl::StatusOr<v1::StartRequest> MakeRequest(const VerbContext& context, const R
   request.set_name(options.name);
   request.set_allow_root(options.allow_root);
   char path[PATH_MAX];
-  const std::string& directory = options.workspace.empty() ? "." : options.workspace;
-  if (realpath(directory.c_str(), path) == nullptr) {
-    return ErrnoStatus(errno, options.workspace.empty() ? "the current directory" : "--workspace " + directory);
+  if (realpath(options.workspace.empty() ? "." : options.workspace.c_str(), path) != nullptr) {
+    request.set_workspace(path);
+  } else if (!options.workspace.empty()) {   // a current directory that was removed is the agent's affair
+    return ErrnoStatus(errno, absl::StrCat("--workspace ", options.workspace));
   }
-  request.set_workspace(path);
   auto labels = ParseLabels(options.labels);
   if (!labels.ok()) return labels.status();
   for (const auto& [key, value] : *labels) (*request.mutable_labels())[key] = value;

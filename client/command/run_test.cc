@@ -1,6 +1,7 @@
 // agentmon run as a program, against a daemon with canned answers and a shim that needs none.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -68,6 +69,7 @@ TEST_CASE("what stands behind the first -- reaches the agent untouched") {
   const ChildEnd end =
       Child(RunArguments(daemon, {"/usr/bin/printf", "[%s]", "--", "-h", "--socket", "", "a b", "--help"})).Finish();
   CHECK(end.out == "[--][-h][--socket][][a b][--help]");
+  CHECK(Child(RunArguments(daemon, {"/bin/echo", "help"})).Finish().out == "help\n");
 }
 
 TEST_CASE("the shim gets socket, token, session and command; the daemon name, labels, workspace and command") {
@@ -261,6 +263,24 @@ TEST_CASE("a session that no process entered is dropped") {
   CHECK(end.code == 125);
   CHECK(absl::StartsWith(end.err, "agentmon-shim: called wrongly"));
   CHECK(Stops(daemon).size() == 1);
+}
+
+TEST_CASE("session start is run") {
+  FakeDaemon daemon;
+  std::vector<std::string> argv = RunArguments(daemon, {"/bin/sh", "-c", "exit 6"}, {"--name", "x"});
+  argv[1] = "start";
+  argv.insert(argv.begin() + 1, "session");
+  CHECK(Child(argv).Finish().code == 6);
+}
+
+TEST_CASE("an agent can be run in a directory that was removed") {
+  FakeDaemon daemon;
+  const std::vector<std::string> argv = RunArguments(daemon, {"/bin/echo", "ran"});
+  Child::Options options;
+  options.setup = [] {
+    if (mkdir("gone", 0700) != 0 || chdir("gone") != 0 || rmdir("../gone") != 0) _exit(98);
+  };
+  CHECK(Child(argv, options).Finish().out == "ran\n");
 }
 
 TEST_CASE("without agentmon-ns the shim is started itself") {

@@ -1,6 +1,5 @@
 #include "client/output/event_text.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -104,14 +103,17 @@ std::string Subject(const v1::Event& event) {
 std::string KindText(const v1::Event& event) { return KindName(event.kind()) + (event.as_asked() ? "?" : ""); }
 
 std::string WhatText::Fit(int columns) const {
-  const int left = std::max(columns - DisplayWidth(decision) - DisplayWidth(count), columns / 2);
+  const bool roomy = DisplayWidth(Whole()) <= columns || DisplayWidth(decision) < columns / 2;
+  const std::string& lead = roomy ? decision : short_decision;
+  const int left = columns - DisplayWidth(lead) - DisplayWidth(count);
   const std::string cut = end_matters ? CutHead(subject, left) : CutToWidth(subject, left);
-  return CutToWidth(decision + cut + count, columns);
+  return CutToWidth(lead + cut + count, columns);
 }
 
 WhatText What(const v1::Event& event) {
   WhatText what;
   what.decision = event.has_judgement() ? JudgementText(event.judgement()) : "";
+  if (!what.decision.empty()) what.short_decision = absl::StrCat("[", DecisionName(event.judgement().decision()), "] ");
   what.subject = Subject(event);
   if (event.count() > 1) what.count = absl::StrCat(event.count_is() == v1::AT_LEAST ? " ≥" : " ×", event.count());
   if (event.cut()) absl::StrAppend(&what.count, " (cut)");

@@ -14,9 +14,10 @@ std::string ProcessName(const v1::Event& event);
 // The kind's name; with a '?' where names are as the program asked for and the outcome was not seen.
 std::string KindText(const v1::Event& event);
 
-// What was done to what, in three parts: "[deny by no-keys, EPERM] ", "/a → /b", " ×2 (cut)".
+// What was done to what, in parts: "[deny by no-keys, EPERM] ", "/a → /b", " ×2 (cut)".
 struct WhatText {
   std::string decision;
+  std::string short_decision;   // "[deny] "
   std::string subject;
   std::string count;
   bool end_matters = false;   // of the subject: a path tells more by its end

@@ -94,6 +94,7 @@ TEST_CASE("on a narrow terminal the decision, the end of a path and the count st
   event.set_count(12);
   event.mutable_judgement()->set_decision(v1::DENY);
   event.mutable_judgement()->set_enforced(true);
+  event.mutable_judgement()->set_rule("a-rule-with-a-long-name");
   const std::string text = WrittenOnTerminal("table", {event}, 80);
   CHECK(absl::StrContains(text, "[deny] …"));
   CHECK(absl::StrContains(text, "/file.txt ×12"));
