@@ -1,5 +1,5 @@
-// The command line of agentmon: verbs, options and what they do. One definition for the program, the manual pages
-// and the completions.
+// The command line of agentmon: verbs, options and what they do. One definition for the program, the manual
+// pages and the completions.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -33,8 +33,8 @@ struct Cli {
   StatusOptions status;
 };
 
-// An option whose value is named A|B|C takes one of these. Descriptions are one sentence; a footer's lines that
-// start with two blanks are examples.
+// An option whose value is named A|B|C takes one of these. Descriptions are one sentence; a footer's lines
+// that start with two blanks are examples.
 std::unique_ptr<CLI::App> MakeApp(Cli& cli);
 
 // What stands behind the options in the usage of a verb: "-- CMD [ARGS]...", or nothing.

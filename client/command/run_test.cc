@@ -67,19 +67,23 @@ TEST_CASE("run dies by the signal that killed its agent, without a core") {
 TEST_CASE("what stands behind the first -- reaches the agent untouched") {
   FakeDaemon daemon;
   const ChildEnd end =
-      Child(RunArguments(daemon, {"/usr/bin/printf", "[%s]", "--", "-h", "--socket", "", "a b", "--help"})).Finish();
+      Child(RunArguments(daemon, {"/usr/bin/printf", "[%s]", "--", "-h", "--socket", "", "a b", "--help"}))
+          .Finish();
   CHECK(end.out == "[--][-h][--socket][][a b][--help]");
   CHECK(Child(RunArguments(daemon, {"/bin/echo", "help"})).Finish().out == "help\n");
 }
 
-TEST_CASE("the shim gets socket, token, session and command; the daemon name, labels, workspace and command") {
+TEST_CASE(
+    "the shim gets socket, token, session and command; the daemon name, labels, workspace and command") {
   FakeDaemon daemon;
   const std::string log = daemon.socket() + ".shim";
   Child::Options options;
   options.environment = {"FAKE_SHIM_LOG=" + log};
-  const ChildEnd end = Child(RunArguments(daemon, {"/bin/true", "x"},
-                                          {"--name", "n", "--label", "a=b=c", "--label", "d=", "--workspace", "/usr/../tmp"}),
-                             options).Finish();
+  const ChildEnd end =
+      Child(RunArguments(daemon, {"/bin/true", "x"},
+                         {"--name", "n", "--label", "a=b=c", "--label", "d=", "--workspace", "/usr/../tmp"}),
+            options)
+          .Finish();
   CHECK(end.code == 0);
   const int fd = open(log.c_str(), O_RDONLY | O_CLOEXEC);
   const std::vector<std::string> words = absl::StrSplit(ReadAll(fd), '\n');
@@ -108,7 +112,7 @@ TEST_CASE("the agent has the descriptors that run inherited, and no other") {
   const std::vector<std::string> direct{"/bin/sh", "-c", "cd /proc/self/fd && for f in *; do echo $f; done"};
   Child::Options options;
   options.setup = [] {
-    dup2(2, 7);     // as a make job server or <(cmd) would
+    dup2(2, 7);  // as a make job server or <(cmd) would
     dup2(2, 120);
   };
   const ChildEnd wrapped = Child(RunArguments(daemon, direct), options).Finish();
@@ -160,11 +164,13 @@ TEST_CASE("a caller that ignores or blocks SIGCHLD gets the agent's status all t
 
 TEST_CASE("HUP and TERM reach the agent, INT and USR1 when a process sends them") {
   FakeDaemon daemon;
-  for (const auto& [number, name] : {std::pair(SIGHUP, "HUP"), std::pair(SIGTERM, "TERM"), std::pair(SIGINT, "INT"),
-                                     std::pair(SIGQUIT, "QUIT"), std::pair(SIGUSR1, "USR1")}) {
+  for (const auto& [number, name] :
+       {std::pair(SIGHUP, "HUP"), std::pair(SIGTERM, "TERM"), std::pair(SIGINT, "INT"),
+        std::pair(SIGQUIT, "QUIT"), std::pair(SIGUSR1, "USR1")}) {
     CAPTURE(name);
     Child child(RunArguments(daemon, {"/bin/sh", "-c",
-                                      absl::StrCat("trap 'echo got; exit 44' ", name, "; echo up; while :; do sleep 0.05; done")}));
+                                      absl::StrCat("trap 'echo got; exit 44' ", name,
+                                                   "; echo up; while :; do sleep 0.05; done")}));
     REQUIRE(child.WaitForOutput("up"));
     kill(child.pid(), number);
     const ChildEnd end = child.Finish();
@@ -176,7 +182,8 @@ TEST_CASE("HUP and TERM reach the agent, INT and USR1 when a process sends them"
 
 TEST_CASE("an agent that outlives TERM for three seconds has its session stopped at once") {
   FakeDaemon daemon;
-  Child child(RunArguments(daemon, {"/bin/sh", "-c", "trap '' TERM; echo $$ up; while :; do sleep 0.05; done"}));
+  Child child(
+      RunArguments(daemon, {"/bin/sh", "-c", "trap '' TERM; echo $$ up; while :; do sleep 0.05; done"}));
   REQUIRE(child.WaitForOutput("up"));
   const pid_t agent = atoi(child.OutputSoFar().c_str());
   REQUIRE(agent > 1);
@@ -207,7 +214,8 @@ TEST_CASE("without a terminal an agent can be stopped and continued behind run's
   FakeDaemon daemon;
   Child::Options options;
   options.setup = [] { setsid(); };
-  Child child(RunArguments(daemon, {"/bin/sh", "-c", "(sleep 0.2; kill -CONT $$) & kill -STOP $$; exit 9"}), options);
+  Child child(RunArguments(daemon, {"/bin/sh", "-c", "(sleep 0.2; kill -CONT $$) & kill -STOP $$; exit 9"}),
+              options);
   CHECK(child.Finish().code == 9);
 }
 
@@ -216,14 +224,16 @@ TEST_CASE("with --exec the agent is the very process, and has no descriptor more
   Child child(RunArguments(daemon, {"/bin/sh", "-c", "echo $$"}, {"--exec"}));
   const std::string pid = absl::StrCat(child.pid(), "\n");
   CHECK(child.Finish().out == pid);
-  const std::vector<std::string> direct{"/bin/sh", "-c", "cd /proc/self/fd && for f in *; do echo $f; done; grep ^Sig[BI] /proc/self/status"};
+  const std::vector<std::string> direct{
+      "/bin/sh", "-c", "cd /proc/self/fd && for f in *; do echo $f; done; grep ^Sig[BI] /proc/self/status"};
   CHECK(Child(RunArguments(daemon, direct, {"--exec"})).Finish().out == Child(direct).Finish().out);
 }
 
 TEST_CASE("an agent is not run as root by accident, and the daemon is not even asked") {
   if (geteuid() != 0) return;
   FakeDaemon daemon;
-  const ChildEnd end = Child({kAgentmon, "run", "--socket", daemon.socket(), "--", "/bin/echo", "ran"}).Finish();
+  const ChildEnd end =
+      Child({kAgentmon, "run", "--socket", daemon.socket(), "--", "/bin/echo", "ran"}).Finish();
   CHECK(end.code == 125);
   CHECK(end.out.empty());
   CHECK(absl::StartsWith(end.err, "agentmon: an agent is not run as root"));
@@ -249,7 +259,8 @@ TEST_CASE("failures of run are status 125, one line on stderr and no agent") {
   check(RunArguments(daemon, echo, {"--workspace", "/no/such"}), "--workspace /no/such: No such file");
   check(RunArguments(daemon, echo, {"--socket", "/no/such.sock"}), "no daemon at /no/such.sock");
   check({kAgentmon, "run", "/bin/echo"}, "stands behind '--'");
-  daemon.state().refusal = DetailedError(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many\nsessions", "TOO_MANY", "stop some");
+  daemon.state().refusal =
+      DetailedError(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many\nsessions", "TOO_MANY", "stop some");
   check(RunArguments(daemon, echo), "too many\\nsessions: stop some");
 }
 

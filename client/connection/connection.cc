@@ -18,9 +18,12 @@ namespace {
 int ExitStatus(grpc::StatusCode code) {
   switch (code) {
     case grpc::StatusCode::UNAVAILABLE:
-    case grpc::StatusCode::DEADLINE_EXCEEDED: return kNoDaemon;
-    case grpc::StatusCode::INVALID_ARGUMENT: return kUsage;
-    default: return kNegative;
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return kNoDaemon;
+    case grpc::StatusCode::INVALID_ARGUMENT:
+      return kUsage;
+    default:
+      return kNegative;
   }
 }
 
@@ -48,7 +51,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& so
   // gRPC's own log lines have no place on the user's terminal; who wants them sets GRPC_VERBOSITY.
   if (getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);   // the daemon is trusted, and an event can carry 64 KiB of arguments
+  arguments.SetMaxReceiveMessageSize(
+      -1);  // the daemon is trusted, and an event can carry 64 KiB of arguments
   return grpc::CreateCustomInsecureChannelFromFd("agentmond", fd->Release(), arguments);
 }
 
@@ -56,9 +60,7 @@ void SetDeadline(grpc::ClientContext& context, absl::Duration time) {
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(time));
 }
 
-Failure ConnectFailure(const absl::Status& status) {
-  return {kNoDaemon, std::string(status.message()), ""};
-}
+Failure ConnectFailure(const absl::Status& status) { return {kNoDaemon, std::string(status.message()), ""}; }
 
 Failure RpcFailure(const grpc::Status& status) {
   Failure failure{ExitStatus(status.error_code()), PlainMessage(status), ""};

@@ -26,8 +26,8 @@ std::string OwnDirectory() {
   return std::string(whole.substr(0, whole.rfind('/')));
 }
 
-// Nobody gets CAP_SYS_ADMIN where it is not in the bounding set (containers); a file capability gives nothing under
-// no_new_privs or on a nosuid mount.
+// Nobody gets CAP_SYS_ADMIN where it is not in the bounding set (containers); a file capability gives nothing
+// under no_new_privs or on a nosuid mount.
 bool NsWouldWork(const std::string& path) {
   if (access(path.c_str(), X_OK) != 0 || prctl(PR_CAPBSET_READ, CAP_SYS_ADMIN, 0, 0, 0) != 1) return false;
   if (geteuid() == 0) return true;
@@ -55,8 +55,9 @@ absl::StatusOr<ShimPrograms> FindShim() {
 }
 
 std::vector<std::string> ShimArguments(const std::string& program, const ShimCall& call) {
-  std::vector<std::string> arguments{program,   "--socket",   call.socket, "--token-fd", absl::StrCat(call.token_fd),
-                                     "--session", call.session, "--"};
+  std::vector<std::string> arguments{
+      program,     "--socket",   call.socket, "--token-fd", absl::StrCat(call.token_fd),
+      "--session", call.session, "--"};
   arguments.insert(arguments.end(), call.command.begin(), call.command.end());
   return arguments;
 }

@@ -15,7 +15,8 @@ class Programs {
  public:
   explicit Programs(const std::vector<std::string>& names) : names_(names) {
     REQUIRE(mkdtemp(path_.data()) != nullptr);
-    for (const std::string& name : names_) close(open((path_ + "/" + name).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0755));
+    for (const std::string& name : names_)
+      close(open((path_ + "/" + name).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0755));
   }
   ~Programs() {
     for (const std::string& name : names_) unlink((path_ + "/" + name).c_str());
@@ -32,8 +33,8 @@ class Programs {
 
 TEST_CASE("the shim's arguments carry no token and end with the command") {
   CHECK(ShimArguments("/x/agentmon-shim", {"/run/s", 5, "s-1", {"ls", "--", "-l"}}) ==
-        std::vector<std::string>{"/x/agentmon-shim", "--socket", "/run/s", "--token-fd", "5", "--session", "s-1", "--",
-                                 "ls", "--", "-l"});
+        std::vector<std::string>{"/x/agentmon-shim", "--socket", "/run/s", "--token-fd", "5", "--session",
+                                 "s-1", "--", "ls", "--", "-l"});
 }
 
 TEST_CASE("agentmon-ns is tried first, and only where a mount namespace is wanted") {
