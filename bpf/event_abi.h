@@ -23,6 +23,8 @@ typedef long long am_s64;
 
 #define AM_ARGV_MAX 65536u   /* bytes of argv kept, NULs included */
 #define AM_PATH_MAX 4096u    /* bytes of one path kept */
+#define AM_RING_BYTES (8u << 20)   /* all of it counts as the daemon's memory */
+#define AM_SESSIONS_MAX 4096u
 
 enum am_type {
   AM_EXEC = 1,
@@ -36,6 +38,7 @@ enum am_type {
   AM_SEND = 9,
   AM_UNIX_CONNECT = 10,
   AM_UNIX_SEND = 11,
+  AM_TYPE_COUNT = 16,   /* size of the count of lost records, by type */
 };
 
 /* am_header.flags */
@@ -53,11 +56,14 @@ struct am_header {
   am_u32 flags;
   am_u32 uid;        /* real uid in the initial user namespace */
   am_u64 boot_ns;
-  am_u64 cgroup_id;  /* the session's cgroup (ancestor at the session level); 0 = a watched tree */
+  am_u64 cgroup_id;  /* the session's cgroup (ancestor at the session level), or a watched tree: below */
   am_u64 start_ns;   /* birth of the process, CLOCK_BOOTTIME; 0 = not known (look the pid up) */
   am_u32 pid;        /* thread-group id */
   am_u32 tid;
 };
+
+/* A tree that is watched where it is has AM_WATCHED | its number in place of a cgroup's id. */
+#define AM_WATCHED 0x8000000000000000ull
 
 /* Followed by exe_len + cwd_len + filename_len + argv_len bytes, in this order.
  * argv is the process's argument area: strings each ended by NUL. */
@@ -114,9 +120,9 @@ struct am_sock {
   am_u16 pad;
 };
 
+/* How an AM_CONNECT ended; sock is that of the attempt. ECANCELED = the program gave up. */
 struct am_sock_result {
-  struct am_header h;
-  am_u64 cookie;
+  struct am_sock sock;
   am_s32 error;            /* 0 = connected, else a positive errno */
   am_u32 pad;
 };
@@ -131,6 +137,27 @@ struct am_unix {
   am_u32 pad;
 };
 
+/* Not records: what programs and daemon share in maps and iterators. */
+struct am_ring_state {
+  am_u32 armed;            /* 1 = the consumer sleeps: the next record wakes it */
+  am_u32 pad;
+};
+
+struct am_key {            /* a process */
+  am_u64 start_ns;
+  am_u32 pid;
+  am_u32 pad;
+};
+
+struct am_task {           /* one process of the task table */
+  struct am_key key;
+  struct am_key parent;    /* who gets its SIGCHLD now */
+  am_u64 cgroup_id;        /* ancestor at the session level, 0 = it is higher up */
+  am_u32 uid;
+  am_u16 kernel_thread;
+  am_u16 alive;            /* a thread of it still runs */
+};
+
 #define AM_ABI_ASSERT(type, bytes) _Static_assert(sizeof(type) == (bytes), #type " layout")
 #ifdef __cplusplus
 #undef AM_ABI_ASSERT
@@ -142,7 +169,9 @@ AM_ABI_ASSERT(struct am_fork, 64);
 AM_ABI_ASSERT(struct am_exit, 72);
 AM_ABI_ASSERT(struct am_file, 88);
 AM_ABI_ASSERT(struct am_sock, 80);
-AM_ABI_ASSERT(struct am_sock_result, 64);
+AM_ABI_ASSERT(struct am_sock_result, 88);
 AM_ABI_ASSERT(struct am_unix, 64);
+AM_ABI_ASSERT(struct am_key, 16);
+AM_ABI_ASSERT(struct am_task, 48);
 
 #endif

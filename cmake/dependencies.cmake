@@ -9,6 +9,12 @@ set(_libdir /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
 file(GLOB _absl_archives ${_libdir}/libabsl_*.a)
 list(FILTER _absl_archives EXCLUDE REGEX "_test|_benchmark")
 
+# One linker argument a group: CMake would take repeated --start-group flags for duplicates.
+function(agentmon_link_group target)
+  string(REPLACE ";" "," joined "${ARGN}")
+  target_link_libraries(${target} INTERFACE "-Wl,--start-group,${joined},--end-group")
+endfunction()
+
 function(agentmon_archives target)
   add_library(${target} INTERFACE)
   set(found)
@@ -16,11 +22,12 @@ function(agentmon_archives target)
     find_library(_lib_${name} NAMES lib${name}.a REQUIRED)
     list(APPEND found ${_lib_${name}})
   endforeach()
-  target_link_libraries(${target} INTERFACE -Wl,--start-group ${found} -Wl,--end-group)
+  agentmon_link_group(${target} ${found})
 endfunction()
 
 add_library(dep_absl INTERFACE)
-target_link_libraries(dep_absl INTERFACE -Wl,--start-group ${_absl_archives} -Wl,--end-group Threads::Threads)
+agentmon_link_group(dep_absl ${_absl_archives})
+target_link_libraries(dep_absl INTERFACE Threads::Threads)
 
 agentmon_archives(dep_protobuf protobuf)
 target_link_libraries(dep_protobuf INTERFACE z Threads::Threads)
@@ -31,9 +38,12 @@ foreach(name grpc++_unsecure grpc_unsecure gpr upb cares address_sorting protobu
   find_library(_lib_${name} NAMES lib${name}.a REQUIRED)
   list(APPEND _grpc ${_lib_${name}})
 endforeach()
-target_link_libraries(dep_grpc INTERFACE
-  -Wl,--start-group ${_grpc} ${_absl_archives} -Wl,--end-group z Threads::Threads dl)
-find_library(GRPC_REFLECTION NAMES libgrpc++_reflection.a REQUIRED)
+agentmon_link_group(dep_grpc ${_grpc} ${_absl_archives})
+target_link_libraries(dep_grpc INTERFACE z Threads::Threads dl)
+find_library(_lib_grpc_reflection NAMES libgrpc++_reflection.a REQUIRED)
+add_library(dep_grpc_reflection INTERFACE)
+agentmon_link_group(dep_grpc_reflection ${_lib_grpc_reflection} ${_grpc} ${_absl_archives})
+target_link_libraries(dep_grpc_reflection INTERFACE z Threads::Threads dl)
 
 agentmon_archives(dep_re2 re2)
 agentmon_archives(dep_yaml yaml-cpp)

@@ -73,8 +73,7 @@ TEST_CASE("what stands behind the first -- reaches the agent untouched") {
   CHECK(Child(RunArguments(daemon, {"/bin/echo", "help"})).Finish().out == "help\n");
 }
 
-TEST_CASE(
-    "the shim gets socket, token, session and command; the daemon name, labels, workspace and command") {
+TEST_CASE("the shim gets socket, token and command; the daemon name, labels, workspace and command") {
   FakeDaemon daemon;
   const std::string log = daemon.socket() + ".shim";
   Child::Options options;
@@ -89,13 +88,13 @@ TEST_CASE(
   const std::vector<std::string> words = absl::StrSplit(ReadAll(fd), '\n');
   close(fd);
   unlink(log.c_str());
-  REQUIRE(words.size() == 11);
+  REQUIRE(words.size() == 9);
   CHECK(absl::EndsWith(words[0], "/fakebin/agentmon-shim"));
   CHECK(words[1] == "--socket");
   CHECK(words[2] == daemon.socket());
   CHECK(words[3] == "--token-fd");
   CHECK(std::vector<std::string>(words.begin() + 5, words.end() - 1) ==
-        std::vector<std::string>{"--session", "s-1", "--", "/bin/true", "x"});
+        std::vector<std::string>{"--", "/bin/true", "x"});
   const std::lock_guard<std::mutex> lock(daemon.state().mutex);
   REQUIRE(daemon.state().start_requests.size() == 1);
   const v1::StartRequest& request = daemon.state().start_requests[0];

@@ -56,8 +56,7 @@ absl::StatusOr<ShimPrograms> FindShim() {
 
 std::vector<std::string> ShimArguments(const std::string& program, const ShimCall& call) {
   std::vector<std::string> arguments{
-      program,     "--socket",   call.socket, "--token-fd", absl::StrCat(call.token_fd),
-      "--session", call.session, "--"};
+      program, "--socket", call.socket, "--token-fd", absl::StrCat(call.token_fd), "--"};
   arguments.insert(arguments.end(), call.command.begin(), call.command.end());
   return arguments;
 }

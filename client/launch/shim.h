@@ -1,5 +1,5 @@
 // Where agentmon-shim is and how it is called:
-//   agentmon-shim --socket PATH --token-fd N --session ID -- CMD ARGS...
+//   agentmon-shim --socket PATH --token-fd N -- CMD ARGS...
 // agentmon-ns takes the same arguments and passes them on.
 #pragma once
 

@@ -33,8 +33,8 @@ class Programs {
 
 TEST_CASE("the shim's arguments carry no token and end with the command") {
   CHECK(ShimArguments("/x/agentmon-shim", {"/run/s", 5, "s-1", {"ls", "--", "-l"}}) ==
-        std::vector<std::string>{"/x/agentmon-shim", "--socket", "/run/s", "--token-fd", "5", "--session",
-                                 "s-1", "--", "ls", "--", "-l"});
+        std::vector<std::string>{"/x/agentmon-shim", "--socket", "/run/s", "--token-fd", "5", "--", "ls",
+                                 "--", "-l"});
 }
 
 TEST_CASE("agentmon-ns is tried first, and only where a mount namespace is wanted") {

@@ -38,6 +38,16 @@ class BoundedQueue {
     return !(closed_ && out->empty());
   }
 
+  // The next item; waits for one. Nothing once the queue is closed and empty.
+  std::optional<T> Pop() {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(this, &BoundedQueue::Ready));
+    if (items_.empty()) return std::nullopt;
+    std::optional<T> item(std::move(items_.front()));
+    items_.pop_front();
+    return item;
+  }
+
   // No more pushes; a waiting PopAll returns.
   void Close() {
     absl::MutexLock lock(&mutex_);

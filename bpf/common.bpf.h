@@ -1,0 +1,29 @@
+/* What every program includes, and where a session's cgroup is. */
+#ifndef AGENTMON_BPF_COMMON_BPF_H
+#define AGENTMON_BPF_COMMON_BPF_H
+
+#include <linux/bpf.h>
+#include <stddef.h>
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "core_types.h"
+#include "event_abi.h"
+
+/* Depth of a session's directory below the root of the cgroup2 hierarchy. */
+const volatile am_u32 session_level = 0;
+
+/* The id of the task's cgroup at the session level, 0 when it is higher up. */
+static __always_inline am_u64 task_ancestor_id(struct task_struct *task) {
+  struct cgroup *cgroup = BPF_CORE_READ(task, cgroups, dfl_cgrp);
+  struct cgroup *ancestor = 0;
+  if (!cgroup || (am_u32)BPF_CORE_READ(cgroup, level) < session_level) return 0;
+  bpf_probe_read_kernel(&ancestor, sizeof(ancestor),
+                        (void *)cgroup + bpf_core_field_offset(struct cgroup, ancestors) +
+                            session_level * sizeof(ancestor));
+  return ancestor ? BPF_CORE_READ(ancestor, kn, id) : 0;
+}
+
+#endif

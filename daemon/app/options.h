@@ -1,0 +1,26 @@
+// agentmond's command line, on top of its configuration file.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "daemon/app/config.h"
+
+namespace agentmon {
+
+struct Options {
+  std::string config_path = kDefaultConfigPath;
+  bool config_given = false;   // then the file must exist
+  std::string state_dir;       // each empty = as the configuration says
+  std::string runtime_dir;
+  std::string socket;
+  std::string log_level;
+};
+
+// Ends the process for --help, --version (status 0) and usage errors (status 2).
+Options ParseOptions(int argc, char** argv);
+
+// The file's values with the command line's over them.
+absl::StatusOr<Config> EffectiveConfig(const Options& options);
+
+}  // namespace agentmon

@@ -1,0 +1,22 @@
+// Kernel records to events.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "daemon/event/event.h"
+
+namespace agentmon {
+
+struct Decoded {
+  Event event;              // without session, seq, and what only the process tree knows
+  uint64_t cgroup_id = 0;   // the session's cgroup, or AM_WATCHED | number of a watched tree
+  uint32_t tid = 0;         // the thread that acted; process.pid is 0 where only it is known
+};
+
+// InvalidArgument for what is no record of bpf/event_abi.h; any bytes are safe. Bytes after the
+// record's own size are ignored. `boot_to_wall_ns` is Unix time minus CLOCK_BOOTTIME.
+absl::StatusOr<Decoded> Decode(absl::Span<const uint8_t> record, int64_t boot_to_wall_ns);
+
+}  // namespace agentmon

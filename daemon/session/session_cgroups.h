@@ -1,0 +1,59 @@
+// The instance's cgroups: CGROUP2/agentmon-INSTANCE/SESSION.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/task_runner.h"
+#include "common/kernel/cgroup.h"
+
+namespace agentmon {
+
+// True for a path in the cgroup2 hierarchy that lies in a session of any instance.
+bool IsSessionCgroupPath(absl::string_view path);
+
+// Core thread, but for InSession. Makes the base directory at creation and removes it at the end when
+// no session is left.
+class SessionCgroups {
+ public:
+  static absl::StatusOr<std::unique_ptr<SessionCgroups>> Create(TaskRunner& core, const std::string& mount,
+                                                                const std::string& instance);
+  ~SessionCgroups();
+
+  absl::StatusOr<Cgroup> Make(const std::string& session);
+  // Sessions that have a directory.
+  std::vector<std::string> Existing() const { return base_.Children(); }
+  absl::StatusOr<Cgroup> Open(const std::string& session) const;
+  // Calls on_change whenever the cgroup may have become empty, until Unwatch.
+  absl::Status Watch(const std::string& session, Task on_change);
+  void Unwatch(const std::string& session);
+  // Id of the session that the process is in; empty when in none of this instance. Any thread.
+  std::string SessionOf(absl::string_view cgroup_path) const;
+  const Cgroup& base() const { return base_; }
+  // Where cgroup2 is mounted.
+  std::string mount() const { return base_.path().substr(0, base_.path().size() - relative_.size()); }
+  // Of a session, below the cgroup2 mount.
+  std::string RelativePath(const std::string& session) const;
+
+ private:
+  SessionCgroups(TaskRunner& core, Cgroup base, std::string relative, UniqueFd inotify)
+      : core_(core), base_(std::move(base)), relative_(std::move(relative)), inotify_(std::move(inotify)) {}
+  void OnInotify();
+
+  struct Watched {
+    int wd;
+    Task on_change;
+  };
+  TaskRunner& core_;
+  Cgroup base_;
+  std::string relative_;   // "/agentmon-main"
+  UniqueFd inotify_;
+  std::map<std::string, Watched> watched_;
+  std::map<int, std::string> by_wd_;
+};
+
+}  // namespace agentmon

@@ -1,0 +1,144 @@
+// Stopping and ending: TERM, grace, cgroup.kill; then everything is removed in reverse order.
+#include <signal.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "common/kernel/pid_fd.h"
+#include "daemon/session/refusal.h"
+#include "daemon/session/session_state.h"
+
+namespace agentmon {
+namespace {
+
+constexpr absl::Duration kLastRecords = absl::Milliseconds(20);
+constexpr int kSettleTries = 150;   // 3 s: then what still waits is given up
+
+// TERM to every process of the cgroup. A pid is held by descriptor and found in the cgroup after that,
+// so that a reused number is never signalled.
+void TerminateAll(const Cgroup& cgroup, const ProcFs& proc, const std::string& relative) {
+  const auto pids = cgroup.Processes();
+  if (!pids.ok()) return;
+  for (const pid_t pid : *pids) {
+    const auto pidfd = PidFd::Open(pid);
+    if (!pidfd.ok()) continue;
+    const auto path = proc.CgroupPath(pid);
+    if (path.ok() && (*path == relative || absl::StartsWith(*path, relative + "/"))) {
+      pidfd->Signal(SIGTERM).IgnoreError();
+      pidfd->Signal(SIGCONT).IgnoreError();   // a stopped process must see the TERM
+    }
+  }
+}
+
+}  // namespace
+
+void SessionManager::OnCgroupChange(const StatePtr& state) {
+  if (state->ended || state->ending || !state->populated_once) return;
+  const auto populated = state->cgroup->Populated();
+  if (populated.ok() && *populated) return;
+  state->ending = true;
+  EndWhenSettled(state, kSettleTries);
+}
+
+// Records of its last acts may still be with the threads that read them, or wait in the kernel for these.
+void SessionManager::EndWhenSettled(const StatePtr& state, int tries_left) {
+  deps_.core.PostAfter(kLastRecords, [this, alive = alive_, state, tries_left] {
+    if (!*alive || state->ended) return;
+    if (tries_left > 0 && !deps_.observation.Settled(state->cgroup_id)) return EndWhenSettled(state, tries_left - 1);
+    End(state, state->stopped_by.empty() ? "its last process ended" : state->stopped_by);
+  });
+}
+
+void SessionManager::Stop(const Caller& caller, const v1::StopRequest& request, Done<v1::StopResponse> done) {
+  if (caller.role == Role::kAgent) {
+    return done(Refusal(absl::StatusCode::kPermissionDenied, "IN_A_SESSION",
+                        "a process inside a session may not stop sessions"));
+  }
+  std::vector<StatePtr> targets;
+  if (request.all()) {
+    for (const auto& [id, state] : sessions_) {
+      if (caller.MaySee(state->info.uid())) targets.push_back(state);
+    }
+  } else {
+    if (request.session().empty()) {
+      return done(Refusal(absl::StatusCode::kInvalidArgument, "NO_SESSION_NAMED", "no session was named",
+                          "name one, or pass --all"));
+    }
+    auto state = Find(caller, request.session());
+    if (!state.ok()) return done(state.status());
+    targets.push_back(*state);
+  }
+  auto waiter = std::make_shared<Waiter>();
+  waiter->open = targets.size();
+  waiter->done = std::move(done);
+  for (const StatePtr& state : targets) waiter->ids.push_back(state->info.id());
+  for (const StatePtr& state : targets) waiters_.emplace(state->info.id(), waiter);
+  for (const StatePtr& state : targets) BeginStop(state, request, caller.uid);
+  if (targets.empty()) waiter->done(v1::StopResponse());
+}
+
+void SessionManager::BeginStop(const StatePtr& state, const v1::StopRequest& request, uid_t by) {
+  if (state->ended) return;
+  state->stopped_by = absl::StrCat("stopped by uid ", by);
+  if (!state->cgroup.has_value() || !state->populated_once) return End(state, state->stopped_by);
+  if (state->info.state() != v1::Session::STOPPING) {
+    state->info.set_state(v1::Session::STOPPING);
+    Emit(*state, v1::SessionChange::STOP_REQUESTED, state->stopped_by);
+  }
+  const auto kill = [this, alive = alive_, state] {
+    if (!*alive || state->ended) return;
+    if (const absl::Status s = state->cgroup->Kill(); !s.ok()) LogError("stop ", state->info.id(), ": ", s.message());
+  };
+  if (request.grace_ms() < 0) return kill();
+  TerminateAll(*state->cgroup, proc_, state->info.cgroup());
+  const absl::Duration grace =
+      request.grace_ms() == 0 ? limits_.default_grace : absl::Milliseconds(std::min<int64_t>(request.grace_ms(), 600'000));
+  deps_.core.PostAfter(grace, kill);
+}
+
+void SessionManager::End(const StatePtr& state, const std::string& reason) {
+  if (state->ended) return;
+  // What is on its way from the kernel still belongs to the session: take it in first.
+  deps_.observation.RemoveSession(state->cgroup_id);
+  deps_.last_events(state->info.id());
+  state->ended = true;
+  state->info.set_state(v1::Session::ENDED);
+  state->info.set_ended_ns(absl::ToUnixNanos(deps_.clock.Wall()));
+  state->info.set_end_reason(reason);
+  state->info.set_processes(0);
+  Emit(*state, v1::SessionChange::ENDED, reason);
+  const std::string id = state->info.id();
+  if (!state->token.empty()) by_token_.erase(state->token);
+  by_cgroup_.erase(state->cgroup_id);
+  sessions_.erase(id);
+  if (state->cgroup.has_value()) {
+    deps_.cgroups.Unwatch(id);
+    RemoveCgroup(state, 50);
+  }
+  deps_.files.Remove(id);
+  Save(state);
+  const auto [first, last] = waiters_.equal_range(id);
+  std::vector<std::shared_ptr<Waiter>> ready;
+  for (auto it = first; it != last; ++it) {
+    if (--it->second->open == 0) ready.push_back(it->second);
+  }
+  waiters_.erase(first, last);
+  for (const auto& waiter : ready) {
+    v1::StopResponse response;
+    for (const std::string& stopped : waiter->ids) response.add_sessions(stopped);
+    waiter->done(response);
+  }
+}
+
+void SessionManager::RemoveCgroup(const StatePtr& state, int tries_left) {
+  const absl::Status removed = state->cgroup->RemoveTree();
+  if (removed.ok()) return;
+  if (tries_left == 0) return LogError("remove ", state->info.id(), ": ", removed.message());
+  // EBUSY for a moment while the kernel still takes down the last process.
+  deps_.core.PostAfter(absl::Milliseconds(100), [this, alive = alive_, state, tries_left] {
+    if (*alive) RemoveCgroup(state, tries_left - 1);
+  });
+}
+
+}  // namespace agentmon

@@ -1,0 +1,369 @@
+#include "daemon/session/session_manager.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "daemon/event/kinds.h"
+#include "daemon/event/redact.h"
+#include "daemon/session/refusal.h"
+#include "daemon/session/session_state.h"
+
+namespace agentmon {
+namespace {
+
+using absl::StatusCode;
+
+constexpr size_t kMaxName = 128;
+constexpr size_t kMaxLabels = 32;
+constexpr size_t kMaxLabelText = 256;
+constexpr size_t kMaxCommand = 64 * 1024;
+
+std::string RandomBytes(size_t size) {
+  std::string bytes(size, '\0');
+  if (::getrandom(bytes.data(), size, 0) != static_cast<ssize_t>(size)) {
+    LogError("getrandom failed");
+    ::abort();   // no unguessable token without it
+  }
+  return bytes;
+}
+
+// "s" and eleven characters without look-alikes: 55 bits.
+std::string NewId() {
+  static constexpr char kAlphabet[] = "abcdefghjkmnpqrstuvwxyz23456789w";
+  std::string id = "s";
+  for (const char c : RandomBytes(11)) id += kAlphabet[static_cast<unsigned char>(c) % 32];
+  return id;
+}
+
+absl::Status TooBig(absl::string_view what) {
+  return Refusal(StatusCode::kInvalidArgument, "TOO_BIG", what);
+}
+
+}  // namespace
+
+absl::Status CheckStartFields(const std::string& name, const std::string& workspace,
+                              const google::protobuf::Map<std::string, std::string>& labels) {
+  if (name.size() > kMaxName) return TooBig("the name is longer than 128 bytes");
+  if (workspace.size() >= 4096) return TooBig("the workspace is longer than 4,095 bytes");
+  if (!workspace.empty() && workspace[0] != '/') {
+    return Refusal(StatusCode::kInvalidArgument, "BAD_WORKSPACE", "the workspace is not an absolute path");
+  }
+  if (labels.size() > kMaxLabels) return TooBig("more than 32 labels");
+  for (const auto& [key, value] : labels) {
+    if (key.empty() || key.size() > kMaxLabelText || value.size() > kMaxLabelText) {
+      return TooBig("a label's key or value is empty or longer than 256 bytes");
+    }
+  }
+  return absl::OkStatus();
+}
+
+void SetCommand(v1::Session& session, const std::vector<std::string>& argv) {
+  Event event;   // shown and stored like an exec's arguments, so secrets go the same way
+  size_t kept = 0;
+  for (const std::string& word : argv) {
+    if ((kept += word.size() + 1) > kMaxCommand) break;
+    event.mutable_exec()->add_argv(word);
+  }
+  Redactor().Redact(&event);
+  for (std::string& word : *event.mutable_exec()->mutable_argv()) session.add_command(std::move(word));
+}
+
+absl::string_view RoleName(Role role) {
+  switch (role) {
+    case Role::kAdmin: return "admin";
+    case Role::kUser: return "user";
+    case Role::kAgent: break;
+  }
+  return "agent";
+}
+
+SessionManager::~SessionManager() {
+  *alive_ = false;
+  for (const auto& [id, state] : sessions_) deps_.cgroups.Unwatch(id);
+}
+
+absl::Status SessionManager::CheckMayStart(const Caller& caller) const {
+  if (caller.role == Role::kAgent) {
+    return Refusal(StatusCode::kPermissionDenied, "IN_A_SESSION",
+                   "this process is inside a session; a session cannot start or attach another",
+                   "run the command directly: it is recorded already");
+  }
+  const size_t own = std::count_if(sessions_.begin(), sessions_.end(),
+                                   [&](const auto& s) { return s.second->info.uid() == caller.uid; });
+  if (own >= limits_.sessions_per_uid || sessions_.size() >= limits_.sessions) {
+    return Refusal(StatusCode::kResourceExhausted, "TOO_MANY_SESSIONS",
+                   absl::StrCat("uid ", caller.uid, " has ", own, " sessions open, the limit"),
+                   "end some with 'agentmon session stop'");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SessionManager::StatePtr> SessionManager::Make(uid_t uid, v1::Session::Origin origin) {
+  auto state = std::make_shared<SessionState>();
+  do {
+    state->info.set_id(NewId());
+  } while (sessions_.count(state->info.id()) != 0);
+  state->info.set_uid(uid);
+  state->info.set_origin(origin);
+  state->info.set_state(v1::Session::STARTING);
+  state->info.set_started_ns(absl::ToUnixNanos(deps_.clock.Wall()));
+  if (origin != v1::Session::WATCH) {
+    ASSIGN_OR_RETURN(state->cgroup, deps_.cgroups.Make(state->info.id()));
+    state->cgroup_id = state->cgroup->id();
+    state->info.set_cgroup(deps_.cgroups.RelativePath(state->info.id()));
+    absl::Status ready = deps_.observation.AddSession(state->cgroup_id);
+    if (ready.ok()) {
+      ready = deps_.cgroups.Watch(state->info.id(), [this, state] { OnCgroupChange(state); });
+      if (!ready.ok()) deps_.observation.RemoveSession(state->cgroup_id);
+    }
+    if (!ready.ok()) {
+      state->cgroup->RemoveTree().IgnoreError();
+      return WithContext(ready, "start a session");
+    }
+  }
+  for (const v1::SourceState& source : deps_.observation.Sources()) *state->info.add_sources() = source;
+  sessions_[state->info.id()] = state;
+  if (state->cgroup.has_value()) by_cgroup_[state->cgroup_id] = state;
+  return state;
+}
+
+absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller, const v1::StartRequest& request) {
+  RETURN_IF_ERROR(CheckMayStart(caller));
+  RETURN_IF_ERROR(CheckStartFields(request.name(), request.workspace(), request.labels()));
+  if (request.ByteSizeLong() > kMaxCommand * 4) return TooBig("the request is larger than 256 KiB");
+  if (caller.uid == 0 && !request.allow_root()) {
+    return Refusal(StatusCode::kPermissionDenied, "ROOT", "root may not run an agent",
+                   "run it as the user whose work it does, or pass --allow-root");
+  }
+  ASSIGN_OR_RETURN(const StatePtr state, Make(caller.uid, v1::Session::RUN));
+  state->info.set_name(request.name());
+  state->info.set_workspace(request.workspace());
+  *state->info.mutable_labels() = request.labels();
+  SetCommand(state->info, {request.command().begin(), request.command().end()});
+  state->token = RandomBytes(32);
+  by_token_[state->token] = state;
+  Save(state);
+  deps_.core.PostAfter(limits_.attach_timeout, [this, alive = alive_, state] {
+    if (*alive && !state->ended && !state->populated_once && !state->attaching) {
+      End(state, "its first process never came");
+    }
+  });
+  // A migration soon after another one takes 14 us in place of 10 to 15 ms (the kernel's cgroup lock stays
+  // in writer mode for a while), so the lock is taken now, while the caller starts its shim.
+  const bool posted [[maybe_unused]] = deps_.workers.TryPost([cgroup = ProcFs().CgroupPath(getpid()),
+                                                              mount = deps_.cgroups.mount()] {
+    if (!cgroup.ok()) return;
+    const auto own = Cgroup::Open(mount + *cgroup);
+    if (own.ok()) own->AddProcess(getpid()).IgnoreError();
+  });
+  v1::StartResponse response;
+  response.set_session(state->info.id());
+  response.set_token(state->token);
+  for (const v1::SourceState& source : state->info.sources()) {
+    if (source.source() == v1::FANOTIFY && source.active()) response.set_mount_namespace(true);
+  }
+  return response;
+}
+
+void SessionManager::Attach(const Caller& caller, const v1::AttachRequest& request,
+                            Done<v1::AttachResponse> done) {
+  const auto it = by_token_.find(request.token());
+  if (it == by_token_.end() || it->second->info.uid() != caller.uid || it->second->attaching ||
+      it->second->shim_pid != 0) {
+    return done(Refusal(StatusCode::kPermissionDenied, "BAD_TOKEN", "this token opens no session",
+                        "tokens are for one use, within 30 s, by the user who asked for the session"));
+  }
+  if (caller.role == Role::kAgent) {
+    return done(Refusal(StatusCode::kPermissionDenied, "IN_A_SESSION", "this process is in a session already"));
+  }
+  const StatePtr state = it->second;
+  state->attaching = true;
+  const std::string no_namespace = request.namespace_error().substr(0, 512);
+  const bool posted = deps_.workers.TryPost([this, alive = alive_, state, caller, no_namespace, done] {
+    absl::Status moved = state->cgroup->AddProcess(caller.pid);
+    // The process is held by descriptor: alive after the write means that the number still meant it.
+    if (moved.ok() && !caller.pidfd->Alive()) moved = absl::NotFoundError("the process ended meanwhile");
+    deps_.core.Post([this, alive, state, caller, no_namespace, moved, done] {
+      if (*alive) FinishAttach(state, caller, no_namespace, moved, done);
+    });
+  });
+  if (!posted) {
+    state->attaching = false;
+    done(Refusal(StatusCode::kResourceExhausted, "BUSY", "too many sessions start at once", "try again"));
+  }
+}
+
+void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller, const std::string& no_namespace,
+                                  absl::Status moved, const Done<v1::AttachResponse>& done) {
+  state->attaching = false;
+  if (state->ended) {
+    return done(Refusal(StatusCode::kAborted, "ENDED", "the session was stopped before it began"));
+  }
+  if (!moved.ok()) {
+    End(state, "its first process could not be moved into it");
+    return done(WithContext(moved, "move the agent into its session"));
+  }
+  state->shim_pid = caller.pid;
+  state->populated_once = true;
+  SetSource(state, v1::FANOTIFY, no_namespace.empty() ? deps_.observation.AddMounts(state->cgroup_id, caller.pid)
+                                                      : absl::UnavailableError(no_namespace));
+  bool notify = false;
+  for (const v1::SourceState& source : state->info.sources()) {
+    if (source.source() == v1::NOTIFY) notify = source.active();
+  }
+  state->info.mutable_first_process()->set_pid(caller.pid);
+  state->info.set_state(v1::Session::RUNNING);
+  Save(state);
+  Emit(*state, v1::SessionChange::STARTED, "");
+  for (const v1::SourceState& source : state->info.sources()) {
+    if (!source.active()) {
+      Emit(*state, v1::SessionChange::SOURCE_INACTIVE,
+           absl::StrCat(SourceName(source.source()), ": ", source.why()));
+    }
+  }
+  v1::AttachResponse response;
+  response.set_session(state->info.id());
+  response.set_notify(notify);
+  done(response);
+}
+
+absl::Status SessionManager::Arm(const Caller& caller, const v1::ArmRequest& request) {
+  const auto it = by_token_.find(request.token());
+  if (it == by_token_.end() || it->second->shim_pid != caller.pid) {
+    return Refusal(StatusCode::kPermissionDenied, "BAD_TOKEN", "this token was not attached by this process");
+  }
+  const StatePtr state = it->second;
+  absl::Status armed;
+  if (request.notify_fd() >= 0) {
+    auto listener = caller.pidfd->TakeFd(request.notify_fd());
+    if (!listener.ok()) return WithContext(listener.status(), "take over the notify descriptor");
+    armed = deps_.observation.AddListener(state->cgroup_id, std::move(*listener));
+  } else {
+    armed = absl::UnavailableError(request.notify_error().substr(0, 512));
+  }
+  by_token_.erase(it);
+  state->token.clear();
+  // Where the source is missing on this host, that was told at Attach.
+  if (SetSource(state, v1::NOTIFY, armed) && !armed.ok()) {
+    Emit(*state, v1::SessionChange::SOURCE_INACTIVE, absl::StrCat("notify: ", armed.message()));
+  }
+  Save(state);
+  return absl::OkStatus();
+}
+
+bool SessionManager::SetSource(const StatePtr& state, v1::Source source, const absl::Status& status) {
+  for (v1::SourceState& s : *state->info.mutable_sources()) {
+    if (s.source() != source || !s.active()) continue;
+    s.set_active(status.ok());
+    if (!status.ok()) s.set_why(std::string(status.message()));
+    return true;
+  }
+  return false;
+}
+
+absl::StatusOr<SessionManager::StatePtr> SessionManager::Find(const Caller& caller,
+                                                              const std::string& which) const {
+  std::vector<StatePtr> exact, loose;
+  for (const auto& [id, state] : sessions_) {
+    const bool own = caller.role == Role::kAgent ? id == caller.session : caller.MaySee(state->info.uid());
+    if (!own) continue;
+    if (id == which) exact.push_back(state);
+    if (which.empty() || state->info.name() == which || (which.size() >= 4 && absl::StartsWith(id, which))) {
+      loose.push_back(state);
+    }
+  }
+  std::vector<StatePtr>& found = exact.empty() ? loose : exact;
+  if (found.empty()) {
+    return Refusal(StatusCode::kNotFound, "NO_SUCH_SESSION",
+                   which.empty() ? "no session is running" : absl::StrCat("no running session ", which),
+                   "'agentmon session list --all' shows what there is");
+  }
+  if (which.empty()) {
+    return *std::max_element(found.begin(), found.end(), [](const StatePtr& a, const StatePtr& b) {
+      return a->info.started_ns() < b->info.started_ns();
+    });
+  }
+  if (found.size() > 1) {
+    std::vector<std::string> ids;
+    for (const StatePtr& state : found) ids.push_back(state->info.id());
+    return Refusal(StatusCode::kInvalidArgument, "AMBIGUOUS",
+                   absl::StrCat(which, " means several sessions: ", absl::StrJoin(ids, ", ")));
+  }
+  return found.front();
+}
+
+v1::Session SessionManager::Describe(const SessionState& state) const {
+  v1::Session info = state.info;
+  if (state.cgroup.has_value()) {
+    const auto pids = state.cgroup->Processes();
+    if (pids.ok()) info.set_processes(static_cast<uint32_t>(pids->size()));
+  }
+  return info;
+}
+
+std::vector<v1::Session> SessionManager::List(const Caller& caller) const {
+  std::vector<v1::Session> list;
+  for (const auto& [id, state] : sessions_) {
+    if (caller.MaySee(state->info.uid())) list.push_back(Describe(*state));
+  }
+  std::sort(list.begin(), list.end(),
+            [](const v1::Session& a, const v1::Session& b) { return a.started_ns() > b.started_ns(); });
+  return list;
+}
+
+absl::StatusOr<v1::Session> SessionManager::Get(const Caller& caller, const std::string& which) const {
+  ASSIGN_OR_RETURN(const StatePtr state, Find(caller, which));
+  return Describe(*state);
+}
+
+std::string SessionManager::SessionOfCgroup(uint64_t cgroup_id) const {
+  const auto it = by_cgroup_.find(cgroup_id);
+  return it == by_cgroup_.end() ? "" : it->second->info.id();
+}
+
+void SessionManager::OnEvent(const Event& event) {
+  const auto it = sessions_.find(event.session());
+  if (it == sessions_.end()) return;
+  const StatePtr state = it->second;
+  state->info.set_events(state->info.events() + 1);
+  if (event.judgement().decision() == v1::DENY) state->info.set_denials(state->info.denials() + 1);
+  if (event.kind() == v1::EXIT && state->info.origin() == v1::Session::WATCH &&
+      deps_.observation.WatchEnded(state->cgroup_id)) {
+    deps_.core.Post([this, alive = alive_, state] {
+      if (*alive) End(state, "the watched processes ended");
+    });
+  }
+}
+
+void SessionManager::Save(const StatePtr& state) {
+  deps_.save(state->info);
+  if (state->ended || state->info.origin() == v1::Session::WATCH) return;
+  if (const absl::Status s = deps_.files.Write(state->info); !s.ok()) LogWarning(s.message());
+}
+
+void SessionManager::Emit(const SessionState& state, v1::SessionChange::What what, absl::string_view detail,
+                          uint64_t gap_ns) {
+  Event event;
+  event.set_wall_ns(absl::ToUnixNanos(deps_.clock.Wall()));
+  event.set_boot_ns(deps_.clock.BootNs());
+  event.set_session(state.info.id());
+  event.set_kind(v1::SESSION);
+  event.set_source(v1::DAEMON);
+  event.set_uid(state.info.uid());
+  event.set_count(1);
+  if (state.info.has_first_process()) *event.mutable_process() = state.info.first_process();
+  event.mutable_session_change()->set_what(what);
+  event.mutable_session_change()->set_detail(std::string(detail));
+  event.mutable_session_change()->set_gap_ns(gap_ns);
+  deps_.events.OnEvent(event);
+}
+
+}  // namespace agentmon

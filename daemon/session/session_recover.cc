@@ -1,0 +1,67 @@
+// After a start: sessions of an earlier daemon are found by their cgroups.
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/log.h"
+#include "daemon/session/session_state.h"
+
+namespace agentmon {
+
+void SessionManager::Recover(uint64_t daemon_lost_ns) {
+  std::map<std::string, v1::Session> known;
+  for (v1::Session& session : deps_.files.ReadAll()) known[session.id()] = session;
+  for (const std::string& id : deps_.cgroups.Existing()) {
+    const auto it = known.find(id);
+    RecoverOne(id, it == known.end() ? std::nullopt : std::optional(it->second), daemon_lost_ns);
+    known.erase(id);
+  }
+  // A file without a cgroup: it ended, and its cgroup was removed by hand or by the crash's last breath.
+  for (const auto& [id, session] : known) {
+    auto state = std::make_shared<SessionState>();
+    state->info = session;
+    End(state, "ended while the daemon was away");
+  }
+  deps_.observation.SessionMembersChanged();
+}
+
+void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session> known, uint64_t daemon_lost_ns) {
+  auto state = std::make_shared<SessionState>();
+  if (known.has_value()) {
+    state->info = *known;
+  } else {
+    state->info.set_id(id);
+    state->info.set_uid(0);   // nobody's but the administrator's: who owned it is not known
+    state->info.set_started_ns(absl::ToUnixNanos(deps_.clock.Wall()));
+    state->info.set_cgroup(deps_.cgroups.RelativePath(id));
+  }
+  auto cgroup = deps_.cgroups.Open(id);
+  if (!cgroup.ok()) return LogError("recover session ", id, ": ", cgroup.status().message());
+  state->cgroup = std::move(*cgroup);
+  state->cgroup_id = state->cgroup->id();
+  state->populated_once = true;
+  const auto populated = state->cgroup->Populated();
+  if (!populated.ok() || !*populated) return End(state, "ended while the daemon was away");
+
+  if (const absl::Status s = deps_.observation.AddSession(state->cgroup_id); !s.ok()) {
+    LogError("session ", id, " goes on unrecorded: ", s.message());
+  }
+  if (const absl::Status s = deps_.cgroups.Watch(id, [this, state] { OnCgroupChange(state); }); !s.ok()) {
+    LogError("session ", id, ": ", s.message());
+  }
+  state->info.set_state(v1::Session::RUNNING);
+  sessions_[id] = state;
+  by_cgroup_[state->cgroup_id] = state;
+  const uint64_t now = static_cast<uint64_t>(deps_.clock.BootNs());
+  const uint64_t gap = daemon_lost_ns > 0 && now > daemon_lost_ns ? now - daemon_lost_ns : 0;
+  Emit(*state, v1::SessionChange::ADOPTED, "found again by its cgroup");
+  Emit(*state, v1::SessionChange::GAP, "the daemon was away: nothing was recorded", gap);
+  // Its mount marks went with the daemon that made them; any process of the session has the same mounts.
+  absl::Status mounts = absl::UnavailableError("no process of the session could be asked for its mounts");
+  const auto pids = state->cgroup->Processes();
+  if (pids.ok() && !pids->empty()) mounts = deps_.observation.AddMounts(state->cgroup_id, pids->front());
+  SetSource(state, v1::FANOTIFY, mounts);
+  Save(state);
+  OnCgroupChange(state);
+}
+
+}  // namespace agentmon

@@ -1,0 +1,50 @@
+// Probes that note what was asked of them.
+#pragma once
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "daemon/session/observation.h"
+
+namespace agentmon {
+
+class FakeObservation : public Observation {
+ public:
+  absl::Status AddSession(uint64_t cgroup_id) override {
+    if (!add_session.ok()) return add_session;
+    sessions.insert(cgroup_id);
+    return absl::OkStatus();
+  }
+  void RemoveSession(uint64_t cgroup_id) override { sessions.erase(cgroup_id); }
+  bool Settled(uint64_t) override { return settled; }
+  absl::Status AddMounts(uint64_t, pid_t) override { return add_mounts; }
+  absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener) override {
+    listeners[cgroup_id] = std::move(listener);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<int> CollectTree(pid_t root, const std::function<absl::Status(pid_t)>& move_one) override {
+    const absl::Status moved = move_one(root);
+    if (!moved.ok()) return moved;
+    return 1;
+  }
+  absl::StatusOr<uint64_t> AddWatch(pid_t) override { return uint64_t{1} << 63; }
+  void SessionMembersChanged() override {}
+  bool WatchEnded(uint64_t) override { return watch_ended; }
+  std::vector<v1::SourceState> Sources() const override {
+    std::vector<v1::SourceState> states;
+    for (const v1::Source source : {v1::PROCESS, v1::NETWORK, v1::FANOTIFY, v1::NOTIFY}) {
+      states.emplace_back().set_source(source);
+      states.back().set_active(true);
+    }
+    return states;
+  }
+
+  absl::Status add_session, add_mounts;
+  bool watch_ended = false;
+  bool settled = true;
+  std::set<uint64_t> sessions;
+  std::map<uint64_t, UniqueFd> listeners;
+};
+
+}  // namespace agentmon
