@@ -136,10 +136,10 @@ void AddTimeline(CLI::App& app, Cli& cli) {
   timeline->add_flag("--tree", cli.timeline.tree, "Processes as a tree, with what each one did");
   timeline->add_option("--limit", cli.timeline.limit, "The newest N events; 0 = all. Default 1000 in a table, else all; "
                                                       "with --follow 10 stored ones first")->type_name("N");
-  OneOf(timeline->add_option("--format", cli.timeline.format, "json is one object a line"), "table|json|csv");
+  OneOf(timeline->add_option("--format", cli.timeline.format, "Form of the output; json is one object a line"), "table|json|csv");
   timeline->footer(
-      "Counts with × are exact, those with ≥ come from a source that may merge repetitions. 'as asked' marks names "
-      "that a program asked for; whether its call succeeded was not seen.\n\n"
+      "Counts with × are exact, those with ≥ come from a source that may merge repetitions. A '?' behind the kind "
+      "marks what a program asked for; whether its call succeeded was not seen.\n\n"
       "Examples:\n"
       "  agentmon timeline\n"
       "  agentmon timeline --tree --since 1h\n"
@@ -157,7 +157,7 @@ void AddWatch(CLI::App& app, Cli& cli) {
   watch->get_option("--pid")->required();
   watch->add_option("--duration", cli.watch.duration, "End after this time; default when the process ends, or ^C")
       ->type_name("SECONDS")->check(CLI::Range(0.001, 1e7));
-  OneOf(watch->add_option("--format", cli.watch.format, "json is one object a line"), "table|json");
+  OneOf(watch->add_option("--format", cli.watch.format, "Form of the output; json is one object a line"), "table|json");
   watch->footer("Examples:\n  agentmon watch --pid 4711 --duration 30");
 }
 

@@ -6,14 +6,15 @@
 #include "client/output/event_writer.h"
 #include "client/output/text.h"
 #include "client/output/times.h"
-#include "daemon/event/kinds.h"
 
 namespace agentmon {
 namespace {
 
 constexpr int kSessionColumns = 14;
 constexpr int kPidColumns = 7;
-constexpr int kProcessColumns = 15;
+constexpr int kWideProcessColumns = 15;
+constexpr int kNarrowProcessColumns = 10;
+constexpr int kWide = 110;          // a terminal with room
 constexpr int kKindColumns = 12;
 
 Color KindColor(const v1::Event& event) {
@@ -43,12 +44,12 @@ class TableWriter : public EventWriter {
     std::string row = TimeCell(event.wall_ns());
     if (options_.show_session) absl::StrAppend(&row, Cell(Printable(event.session()), kSessionColumns), "  ");
     const std::string pid = event.process().pid() == 0 ? "-" : absl::StrCat(event.process().pid());
-    absl::StrAppend(&row, PadLeft(pid, kPidColumns), "  ", Cell(ProcessName(event), kProcessColumns), "  ");
-    const std::string kind = PadRight(KindName(event.kind()), kKindColumns);
-    const std::string what = What(event);
+    absl::StrAppend(&row, PadLeft(pid, kPidColumns), "  ", Cell(ProcessName(event), process_columns_), "  ");
+    const std::string kind = PadRight(KindText(event), kKindColumns);
+    const WhatText what = What(event);
     const int left = output_width_ - DisplayWidth(row) - kKindColumns - 2;
     output_.Line(absl::StrCat(row, paint_(KindColor(event), kind), "  ",
-                              terminal_ ? CutToWidth(what, std::max(left, 10)) : what));
+                              terminal_ ? what.Fit(std::max(left, 10)) : what.Whole()));
   }
 
   void OnGap(uint64_t missed) override {
@@ -72,9 +73,10 @@ class TableWriter : public EventWriter {
   void WriteHeaderOnce() {
     if (output_width_ != 0) return;
     output_width_ = output_.columns();
+    process_columns_ = terminal_ && output_width_ < kWide ? kNarrowProcessColumns : kWideProcessColumns;
     std::string row = PadRight("TIME", terminal_ ? 14 : 25);
     if (options_.show_session) absl::StrAppend(&row, PadRight("SESSION", kSessionColumns), "  ");
-    absl::StrAppend(&row, PadLeft("PID", kPidColumns), "  ", PadRight("PROCESS", kProcessColumns), "  ",
+    absl::StrAppend(&row, PadLeft("PID", kPidColumns), "  ", PadRight("PROCESS", process_columns_), "  ",
                     PadRight("KIND", kKindColumns), "  WHAT");
     output_.Line(paint_(Color::kDim, row));
   }
@@ -84,6 +86,7 @@ class TableWriter : public EventWriter {
   const bool terminal_;
   const Paint paint_;
   int output_width_ = 0;   // 0 until the header is written
+  int process_columns_ = kWideProcessColumns;
   std::string date_;
 };
 

@@ -1,5 +1,6 @@
 #include "client/output/event_text.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -58,11 +59,11 @@ std::string LossText(const v1::Loss& loss) {
 
 std::string JudgementText(const v1::Judgement& judgement) {
   if (judgement.decision() == v1::DECISION_UNSPECIFIED || judgement.decision() == v1::ALLOW) return "";
-  std::string text = absl::StrCat("  [", DecisionName(judgement.decision()));
+  std::string text = absl::StrCat("[", DecisionName(judgement.decision()));
   if (!judgement.rule().empty()) absl::StrAppend(&text, " by ", Printable(judgement.rule()));
   if (judgement.decision() == v1::DENY && !judgement.enforced()) absl::StrAppend(&text, ", not enforced");
   if (judgement.error() != 0) absl::StrAppend(&text, ", ", ErrnoName(judgement.error()));
-  return text + "]";
+  return text + "] ";
 }
 
 }  // namespace
@@ -100,13 +101,22 @@ std::string Subject(const v1::Event& event) {
   return "";
 }
 
-std::string What(const v1::Event& event) {
-  std::string text = Subject(event);
-  if (event.count() > 1) absl::StrAppend(&text, event.count_is() == v1::AT_LEAST ? " ≥" : " ×", event.count());
-  if (event.cut()) absl::StrAppend(&text, " (cut)");
-  if (event.as_asked()) absl::StrAppend(&text, " (as asked)");
-  if (event.has_judgement()) absl::StrAppend(&text, JudgementText(event.judgement()));
-  return text;
+std::string KindText(const v1::Event& event) { return KindName(event.kind()) + (event.as_asked() ? "?" : ""); }
+
+std::string WhatText::Fit(int columns) const {
+  const int left = std::max(columns - DisplayWidth(decision) - DisplayWidth(count), columns / 2);
+  const std::string cut = end_matters ? CutHead(subject, left) : CutToWidth(subject, left);
+  return CutToWidth(decision + cut + count, columns);
+}
+
+WhatText What(const v1::Event& event) {
+  WhatText what;
+  what.decision = event.has_judgement() ? JudgementText(event.judgement()) : "";
+  what.subject = Subject(event);
+  if (event.count() > 1) what.count = absl::StrCat(event.count_is() == v1::AT_LEAST ? " ≥" : " ×", event.count());
+  if (event.cut()) absl::StrAppend(&what.count, " (cut)");
+  what.end_matters = event.has_file() || event.has_unix();
+  return what;
 }
 
 }  // namespace agentmon

@@ -25,6 +25,7 @@ struct Acts {
   std::map<std::string, uint64_t> counts;
   uint64_t total = 0;
   bool at_least = false;
+  bool as_asked = false;
 };
 
 struct Process {
@@ -45,7 +46,7 @@ class TreeWriter : public EventWriter {
   void OnEvent(const v1::Event& event) override {
     Session& session = SessionOf(event.session());
     if (event.process().pid() == 0 || event.kind() == v1::SESSION || event.kind() == v1::LOSS) {
-      session.notes.push_back(What(event));
+      session.notes.push_back(What(event).Whole());
       return;
     }
     Process& process = ProcessOf(session, event);
@@ -102,12 +103,14 @@ class TreeWriter : public EventWriter {
 
   static void OnAct(Process& process, const v1::Event& event) {
     Acts& acts = process.acts[event.kind()];
-    const std::string name = Subject(event);
+    const WhatText what = What(event);
+    const std::string name = what.decision + what.subject;
     const auto [it, is_new] = acts.counts.try_emplace(name, 0);
     if (is_new) acts.names.push_back(name);
     it->second += event.count();
     acts.total += event.count();
     acts.at_least = acts.at_least || event.count_is() == v1::AT_LEAST;
+    acts.as_asked = acts.as_asked || event.as_asked();
   }
 
   void WriteSession(const std::string& id, const Session& session) {
@@ -153,7 +156,7 @@ class TreeWriter : public EventWriter {
   void WriteActs(const Process& process, const std::string& indent) {
     for (size_t i = 1; i < process.execs.size(); ++i) output_.Line(Fit(absl::StrCat(indent, "became ", process.execs[i])));
     for (const auto& [kind, acts] : process.acts) {
-      std::string line = absl::StrCat(indent, KindName(kind), " ", acts.at_least && acts.total > 1 ? "≥" : "", acts.total,
+      std::string line = absl::StrCat(indent, KindName(kind), acts.as_asked ? "? " : " ", acts.at_least && acts.total > 1 ? "≥" : "", acts.total,
                                       ": ");
       for (size_t i = 0; i < acts.names.size() && i < kNamesShown; ++i) {
         const uint64_t count = acts.counts.at(acts.names[i]);

@@ -73,8 +73,8 @@ TEST_CASE("a table row is whole where nobody looks, with date, process and objec
   CHECK(absl::StartsWith(lines[0], "TIME"));
   CHECK(lines[4] == "2026-01-02 03:04:05.004     1001  python3.11       open          /etc/hosts ≥3");
   CHECK(lines[5] ==
-        "2026-01-02 03:04:05.005     1001  python3.11       open_write    /home/dev/project/a.txt ×2 (as asked)");
-  CHECK(absl::EndsWith(lines[9], "/home/dev/.ssh/id_ed25519  [deny by no-keys, EPERM]"));
+        "2026-01-02 03:04:05.005     1001  python3.11       open_write?   /home/dev/project/a.txt ×2");
+  CHECK(absl::EndsWith(lines[9], "  [deny by no-keys, EPERM] /home/dev/.ssh/id_ed25519"));
   CHECK(absl::EndsWith(lines[10], "10.0.0.7:443/tcp failed: ECONNREFUSED"));
 }
 
@@ -87,6 +87,16 @@ TEST_CASE("on a terminal rows fit and no name moves the cursor") {
   }
   CHECK(absl::StrContains(text, "$'/e\\x1b[31m\\nvil'"));
   CHECK(absl::StrContains(text, "…"));
+}
+
+TEST_CASE("on a narrow terminal the decision, the end of a path and the count stay") {
+  v1::Event event = Delete("/home/somebody/with/a/long/path/to/the/file.txt");
+  event.set_count(12);
+  event.mutable_judgement()->set_decision(v1::DENY);
+  event.mutable_judgement()->set_enforced(true);
+  const std::string text = WrittenOnTerminal("table", {event}, 80);
+  CHECK(absl::StrContains(text, "[deny] …"));
+  CHECK(absl::StrContains(text, "/file.txt ×12"));
 }
 
 TEST_CASE("CSV quotes what needs it and has as many fields as its header") {
@@ -112,7 +122,7 @@ TEST_CASE("the tree hangs a process below its parent and folds what it did") {
   const std::string text = Written("tree", SampleEvents());
   CHECK(absl::StrContains(text, "session s-1\n"));
   CHECK(absl::StrContains(text, "└─ 1000 (claude)\n   └─ 1001 python3 -c"));
-  CHECK(absl::StrContains(text, "open_write 2: /home/dev/project/a.txt ×2\n"));
+  CHECK(absl::StrContains(text, "open_write? 2: /home/dev/project/a.txt ×2\n"));
   CHECK(absl::StrContains(text, "[killed by SIGKILL]"));
   CHECK(absl::StrContains(text, "12 events of source network were lost"));
 }

@@ -117,7 +117,7 @@ void WriteStatus(const v1::StatusResponse& status, absl::Time now, const Paint& 
   if (store.oldest_ns() != 0) absl::StrAppend(&text, ", since ", LocalDateTime(store.oldest_ns(), zone));
   Field("store", text, output);
   for (const std::string& warning : status.warnings()) {
-    Field(paint(Color::kYellow, "warning"), Printable(warning), output);
+    output.Line(absl::StrCat(paint(Color::kYellow, PadRight("warning", 11)), Printable(warning)));
   }
 }
 

@@ -155,6 +155,18 @@ std::string CutToWidth(absl::string_view text, int columns) {
   return absl::StrCat(text.substr(0, keep), "…");
 }
 
+std::string CutHead(absl::string_view text, int columns) {
+  if (columns <= 0) return "";
+  int width = DisplayWidth(text);
+  if (width <= columns) return std::string(text);
+  while (width > columns - 1) {
+    const Rune rune = NextRune(text);
+    width -= RuneWidth(rune.code);
+    text.remove_prefix(rune.bytes);
+  }
+  return absl::StrCat("…", text);
+}
+
 std::string PadRight(absl::string_view text, int columns) {
   return absl::StrCat(text, std::string(std::max(0, columns - DisplayWidth(text)), ' '));
 }

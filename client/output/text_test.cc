@@ -44,6 +44,9 @@ TEST_CASE("text is cut to columns, not to bytes") {
   CHECK(CutToWidth("abcdef", 5) == "abcd…");
   CHECK(CutToWidth("日本語", 4) == "日…");
   CHECK(CutToWidth("abc", 0).empty());
+  CHECK(CutHead("abcdef", 6) == "abcdef");
+  CHECK(CutHead("abcdef", 5) == "…cdef");
+  CHECK(CutHead("日本語", 4) == "…語");
   CHECK(PadRight("é", 3) == "é  ");
   CHECK(PadLeft("7", 3) == "  7");
 }

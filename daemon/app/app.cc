@@ -166,7 +166,7 @@ void App::Reload() {
     config_.max_size_bytes = fresh->max_size_bytes;
     config_.sessions_per_uid = fresh->sessions_per_uid;
     SetLogLevel(config_.log_level);
-    //store_->SetRetention(config_.max_size_bytes, config_.max_age);
+    store_->SetRetention(config_.max_size_bytes, config_.max_age);
     sessions_->SetSessionsPerUid(config_.sessions_per_uid);
     LogInfo("configuration reloaded");
   }

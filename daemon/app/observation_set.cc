@@ -26,8 +26,13 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskR
     if (network.ok()) set->network_ = std::move(*network);
     else set->Missing(v1::NETWORK, network.status());
   }
-  set->Missing(v1::FANOTIFY, absl::UnimplementedError("not built in"));
-  set->notify_ = std::make_unique<NotifyProbe>(core, NotifyProbe::Options());
+  const auto dedupe = std::make_shared<OpenDedupe>();
+  NotifyProbe::Options notify;
+  notify.dedupe = dedupe;
+  set->notify_ = std::make_unique<NotifyProbe>(core, notify);
+  FanotifyProbe::Options fanotify;
+  fanotify.dedupe = dedupe;
+  set->fanotify_ = std::make_unique<FanotifyProbe>(core, fanotify);
   return set;
 }
 
@@ -53,6 +58,7 @@ void ObservationSet::Start(RecordSink& sink) {
   // Forks and execs first: who the caller of a file event is, they tell.
   after_drain_ = std::make_unique<AfterDrain>(ring_.get(), sink);
   StartOne(v1::NOTIFY, notify_, *after_drain_);
+  StartOne(v1::FANOTIFY, fanotify_, *after_drain_);
 }
 
 absl::Status ObservationSet::AddSession(uint64_t cgroup_id) {
@@ -64,6 +70,10 @@ void ObservationSet::RemoveSession(uint64_t cgroup_id) {
     notify_->RemoveListener(cgroup_id);
     notify_->Drain();
   }
+  if (fanotify_ != nullptr) {
+    fanotify_->RemoveSession(cgroup_id);
+    fanotify_->Drain();
+  }
   if (ring_ == nullptr) return;
   ring_->Drain();
   if ((cgroup_id & AM_WATCHED) != 0) {
@@ -74,7 +84,12 @@ void ObservationSet::RemoveSession(uint64_t cgroup_id) {
   tree_.ForgetSession(cgroup_id);
 }
 
-absl::Status ObservationSet::AddMounts(uint64_t, pid_t) { return absl::UnimplementedError(missing_[v1::FANOTIFY]); }
+bool ObservationSet::Settled(uint64_t cgroup_id) { return fanotify_ == nullptr || fanotify_->Settled(cgroup_id); }
+
+absl::Status ObservationSet::AddMounts(uint64_t cgroup_id, pid_t pid) {
+  if (fanotify_ == nullptr) return absl::UnavailableError(missing_[v1::FANOTIFY]);
+  return fanotify_->AddSession(cgroup_id, pid);
+}
 
 absl::Status ObservationSet::AddListener(uint64_t cgroup_id, UniqueFd listener) {
   if (notify_ == nullptr) return absl::UnavailableError(missing_[v1::NOTIFY]);
@@ -128,7 +143,7 @@ v1::SourceState ObservationSet::StateOf(v1::Source source, const Probe* probe) c
 
 std::vector<v1::SourceState> ObservationSet::Sources() const {
   std::vector<v1::SourceState> states = {StateOf(v1::PROCESS, process_.get()), StateOf(v1::NETWORK, network_.get()),
-                                         StateOf(v1::NOTIFY, notify_.get()), StateOf(v1::FANOTIFY, nullptr)};
+                                         StateOf(v1::NOTIFY, notify_.get()), StateOf(v1::FANOTIFY, fanotify_.get())};
   if (network_ != nullptr && !network_->Inactive().empty()) {
     states[1].set_why(absl::StrJoin(network_->Inactive(), "; "));
   }

@@ -12,6 +12,7 @@
 #include "common/kernel/cgroup.h"
 #include "daemon/attribution/process_tree.h"
 #include "daemon/probe/bpf_ring.h"
+#include "daemon/probe/fanotify_probe.h"
 #include "daemon/probe/network_probe.h"
 #include "daemon/probe/notify_probe.h"
 #include "daemon/probe/process_probe.h"
@@ -29,6 +30,7 @@ class ObservationSet : public Observation {
 
   absl::Status AddSession(uint64_t cgroup_id) override;
   void RemoveSession(uint64_t cgroup_id) override;
+  bool Settled(uint64_t cgroup_id) override;
   absl::Status AddMounts(uint64_t cgroup_id, pid_t pid) override;
   absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener) override;
   absl::StatusOr<int> CollectTree(pid_t root, const std::function<absl::Status(pid_t)>& move_one) override;
@@ -63,6 +65,7 @@ class ObservationSet : public Observation {
   std::unique_ptr<ProcessProbe> process_;
   std::unique_ptr<NetworkProbe> network_;
   std::unique_ptr<NotifyProbe> notify_;
+  std::unique_ptr<FanotifyProbe> fanotify_;
   std::unique_ptr<AfterDrain> after_drain_;
   std::map<v1::Source, std::string> missing_;   // why
   // The kernel side of collecting a tree is one flag: one tree at a time.

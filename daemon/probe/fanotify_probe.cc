@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/eventfd.h>
 
 #include <cerrno>
@@ -93,6 +94,16 @@ void FanotifyProbe::RemoveSession(uint64_t cgroup_id) {
   numbers_.erase(number);
 }
 
+bool FanotifyProbe::Settled(uint64_t cgroup_id) {
+  absl::MutexLock lock(&mutex_);
+  const auto number = numbers_.find(cgroup_id);
+  if (number == numbers_.end()) return true;
+  const Session& session = *sessions_.at(number->second);
+  int waiting_bytes = 0;
+  if (ioctl(session.group->fd(), FIONREAD, &waiting_bytes) != 0) return true;
+  return waiting_bytes == 0 && !session.reading;
+}
+
 void FanotifyProbe::Run() {
   CallerIdentities callers;
   epoll_event events[64];
@@ -120,7 +131,9 @@ void FanotifyProbe::Serve(uint64_t key, CallerIdentities& callers) {
     if (const auto marks = session->group->MarkMounts(); !marks.ok()) LogDebug("fanotify: ", marks.status().message());
     return;
   }
+  session->reading = true;
   const uint64_t lost = session->group->Read([&](const FanotifyEvent& event) { Record(*session, event, callers); });
+  session->reading = false;
   if (lost > 0) queue_->CountLost(lost);
 }
 
@@ -148,7 +161,7 @@ void FanotifyProbe::Record(const Session& session, const FanotifyEvent& event, C
   }
   if (event.closed_after_write) {
     record.kind = v1::WRITE;
-    record.flags = 0;
+    record.flags = AM_F_FIRST_ONLY;   // events of one file that wait are merged
     queue_->Push(EncodeFileRecord(record));
   }
 }

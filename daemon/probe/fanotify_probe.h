@@ -42,10 +42,15 @@ class FanotifyProbe : public Probe {
   // From the return on, what the session opens is seen. The reason why not, otherwise.
   absl::Status AddSession(uint64_t cgroup_id, pid_t pid);
   void RemoveSession(uint64_t cgroup_id);
+  // Nothing that the session did still waits to be read; true for a session that is not known.
+  bool Settled(uint64_t cgroup_id);
+  // Core thread: hands over what was read.
+  void Drain() { queue_->Drain(); }
 
  private:
   struct Session {
     uint64_t cgroup_id = 0;
+    std::atomic<bool> reading{false};
     std::unique_ptr<FanotifyGroup> group;   // used by the reader alone once it is added
   };
 

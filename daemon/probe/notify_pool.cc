@@ -123,7 +123,11 @@ std::shared_ptr<Listener> NotifyPool::State::Find(uint64_t cgroup_id) const {
 
 void NotifyPool::State::Drop(uint64_t cgroup_id) {
   absl::MutexLock lock(&mutex);
-  listeners.erase(cgroup_id);   // the last reference closes it, which also takes it out of its epoll set
+  const auto listener = listeners.find(cgroup_id);
+  if (listener == listeners.end()) return;
+  // By hand: the holder's descriptor keeps the same open file, and with it the entry in the epoll set, alive.
+  epoll_ctl(lanes[listener->second->lane].get(), EPOLL_CTL_DEL, listener->second->fd.get(), nullptr);
+  listeners.erase(listener);
 }
 
 void NotifyPool::State::Serve(ServingThread& thread) {
@@ -299,9 +303,9 @@ absl::Status NotifyPool::Add(uint64_t cgroup_id, UniqueFd fd) {
   if (cgroup_id == kWakeKey || !state_->listeners.emplace(cgroup_id, listener).second) {
     return absl::AlreadyExistsError(absl::StrCat("cgroup ", cgroup_id, " has a notify listener already"));
   }
-  const size_t lane = static_cast<size_t>(state_->next_lane++ % state_->options.lanes);
+  listener->lane = static_cast<size_t>(state_->next_lane++ % state_->options.lanes);
   epoll_event event{.events = EPOLLIN, .data = {.u64 = cgroup_id}};
-  if (epoll_ctl(state_->lanes[lane].get(), EPOLL_CTL_ADD, listener->fd.get(), &event) != 0) {
+  if (epoll_ctl(state_->lanes[listener->lane].get(), EPOLL_CTL_ADD, listener->fd.get(), &event) != 0) {
     const absl::Status status = ErrnoStatus(errno, "watch the notify listener");
     state_->listeners.erase(cgroup_id);
     return status;

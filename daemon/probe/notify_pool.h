@@ -26,6 +26,7 @@ namespace agentmon {
 struct Listener {
   uint64_t cgroup_id = 0;
   UniqueFd fd;
+  size_t lane = 0;
   std::atomic<int> stuck{0};   // threads that hung while looking at this session
 };
 

@@ -13,6 +13,7 @@ namespace agentmon {
 namespace {
 
 constexpr absl::Duration kLastRecords = absl::Milliseconds(20);
+constexpr int kSettleTries = 150;   // 3 s: then what still waits is given up
 
 // TERM to every process of the cgroup. A pid is held by descriptor and found in the cgroup after that,
 // so that a reused number is never signalled.
@@ -36,10 +37,16 @@ void SessionManager::OnCgroupChange(const StatePtr& state) {
   if (state->ended || state->ending || !state->populated_once) return;
   const auto populated = state->cgroup->Populated();
   if (populated.ok() && *populated) return;
-  // Records of its last acts may still be with the threads that read them.
   state->ending = true;
-  deps_.core.PostAfter(kLastRecords, [this, alive = alive_, state] {
-    if (*alive) End(state, state->stopped_by.empty() ? "its last process ended" : state->stopped_by);
+  EndWhenSettled(state, kSettleTries);
+}
+
+// Records of its last acts may still be with the threads that read them, or wait in the kernel for these.
+void SessionManager::EndWhenSettled(const StatePtr& state, int tries_left) {
+  deps_.core.PostAfter(kLastRecords, [this, alive = alive_, state, tries_left] {
+    if (!*alive || state->ended) return;
+    if (tries_left > 0 && !deps_.observation.Settled(state->cgroup_id)) return EndWhenSettled(state, tries_left - 1);
+    End(state, state->stopped_by.empty() ? "its last process ended" : state->stopped_by);
   });
 }
 

@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "daemon/event/kinds.h"
+#include "daemon/event/redact.h"
 #include "daemon/session/refusal.h"
 #include "daemon/session/session_state.h"
 
@@ -65,11 +66,14 @@ absl::Status CheckStartFields(const std::string& name, const std::string& worksp
 }
 
 void SetCommand(v1::Session& session, const std::vector<std::string>& argv) {
+  Event event;   // shown and stored like an exec's arguments, so secrets go the same way
   size_t kept = 0;
   for (const std::string& word : argv) {
     if ((kept += word.size() + 1) > kMaxCommand) break;
-    session.add_command(word);
+    event.mutable_exec()->add_argv(word);
   }
+  Redactor().Redact(&event);
+  for (std::string& word : *event.mutable_exec()->mutable_argv()) session.add_command(std::move(word));
 }
 
 absl::string_view RoleName(Role role) {
@@ -182,12 +186,13 @@ void SessionManager::Attach(const Caller& caller, const v1::AttachRequest& reque
   }
   const StatePtr state = it->second;
   state->attaching = true;
-  const bool posted = deps_.workers.TryPost([this, alive = alive_, state, caller, done] {
+  const std::string no_namespace = request.namespace_error().substr(0, 512);
+  const bool posted = deps_.workers.TryPost([this, alive = alive_, state, caller, no_namespace, done] {
     absl::Status moved = state->cgroup->AddProcess(caller.pid);
     // The process is held by descriptor: alive after the write means that the number still meant it.
     if (moved.ok() && !caller.pidfd->Alive()) moved = absl::NotFoundError("the process ended meanwhile");
-    deps_.core.Post([this, alive, state, caller, moved, done] {
-      if (*alive) FinishAttach(state, caller, moved, done);
+    deps_.core.Post([this, alive, state, caller, no_namespace, moved, done] {
+      if (*alive) FinishAttach(state, caller, no_namespace, moved, done);
     });
   });
   if (!posted) {
@@ -196,8 +201,8 @@ void SessionManager::Attach(const Caller& caller, const v1::AttachRequest& reque
   }
 }
 
-void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller, absl::Status moved,
-                                  const Done<v1::AttachResponse>& done) {
+void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller, const std::string& no_namespace,
+                                  absl::Status moved, const Done<v1::AttachResponse>& done) {
   state->attaching = false;
   if (state->ended) {
     return done(Refusal(StatusCode::kAborted, "ENDED", "the session was stopped before it began"));
@@ -208,7 +213,8 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller, a
   }
   state->shim_pid = caller.pid;
   state->populated_once = true;
-  SetSource(state, v1::FANOTIFY, deps_.observation.AddMounts(state->cgroup_id, caller.pid));
+  SetSource(state, v1::FANOTIFY, no_namespace.empty() ? deps_.observation.AddMounts(state->cgroup_id, caller.pid)
+                                                      : absl::UnavailableError(no_namespace));
   bool notify = false;
   for (const v1::SourceState& source : state->info.sources()) {
     if (source.source() == v1::NOTIFY) notify = source.active();

@@ -92,13 +92,14 @@ class SessionManager : public EventSink {
                    const Done<v1::AdoptResponse>& done);
   void FinishWatch(const Caller& caller, pid_t pid, uint64_t watch, const Done<v1::Session>& done);
   absl::StatusOr<StatePtr> Find(const Caller& caller, const std::string& which) const;
-  void FinishAttach(const StatePtr& state, const Caller& caller, absl::Status moved,
-                    const Done<v1::AttachResponse>& done);
+  void FinishAttach(const StatePtr& state, const Caller& caller, const std::string& no_namespace,
+                    absl::Status moved, const Done<v1::AttachResponse>& done);
   // False when the source was inactive before.
   bool SetSource(const StatePtr& state, v1::Source source, const absl::Status& status);
   void OnCgroupChange(const StatePtr& state);
   void BeginStop(const StatePtr& state, const v1::StopRequest& request, uid_t by);
   void End(const StatePtr& state, const std::string& reason);
+  void EndWhenSettled(const StatePtr& state, int tries_left);
   void RemoveCgroup(const StatePtr& state, int tries_left);
   void Save(const StatePtr& state);
   void Emit(const SessionState& state, v1::SessionChange::What what, absl::string_view detail,

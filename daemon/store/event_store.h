@@ -71,6 +71,8 @@ class EventStore : public EventSink {
   std::optional<uint32_t> OwnerOf(absl::string_view session) const;
   uint64_t last_seq() const;   // of the last event stored
 
+  // Any thread, at once. Holds from the next batch on.
+  void SetRetention(uint64_t max_bytes, absl::Duration max_age) { writer_.SetRetention(max_bytes, max_age); }
   // True once all that was accepted before the call is stored.
   bool Flush(absl::Duration timeout);
   // Writes what waits, trying no longer than `patience`, and folds the log in. Later events are counted lost.

@@ -73,11 +73,26 @@ absl::Status EventQuery::Resolve() {
   ASSIGN_OR_RETURN(matcher_, EventMatcher::Create(filter));
   low_ = {filter.since_ns() == 0 ? std::numeric_limits<int64_t>::min() : filter.since_ns(), -1};
   high_ = {filter.until_ns() == 0 ? kMostInt : filter.until_ns() - 1, kMostInt};
+  if (session_ == 0 && options_.viewer) RETURN_IF_ERROR(NarrowToViewer());
   after_seq_ = static_cast<int64_t>(std::min<uint64_t>(filter.after_seq(), kMostInt));
   until_seq_ = static_cast<int64_t>(std::min<uint64_t>(options_.until_seq, kMostInt));
   if (until_seq_ == 0) {
     ASSIGN_OR_RETURN(until_seq_, database_.QueryInt("SELECT max(last_seq) FROM batches"));
   }
+  return absl::OkStatus();
+}
+
+// All that a user sees lies between the oldest and the newest event of that user's sessions: what others did
+// before and after need not be looked at.
+absl::Status EventQuery::NarrowToViewer() {
+  ASSIGN_OR_RETURN(Statement span, database_.Prepare(
+      "SELECT min(oldest), max(newest) FROM (SELECT "
+      "(SELECT min(wall_ns) FROM events INDEXED BY events_session WHERE session = num) AS oldest, "
+      "(SELECT max(wall_ns) FROM events INDEXED BY events_session WHERE session = num) AS newest "
+      "FROM sessions WHERE uid = ?)"));
+  ASSIGN_OR_RETURN([[maybe_unused]] const bool row, span.Int(*options_.viewer).Step());
+  low_.wall_ns = std::max(low_.wall_ns, span.ColumnInt(0));
+  high_.wall_ns = std::min(high_.wall_ns, span.ColumnInt(1));
   return absl::OkStatus();
 }
 

@@ -66,6 +66,7 @@ class EventQuery {
   enum class Order { kOldestFirst, kNewestFirst };
 
   absl::Status Resolve();
+  absl::Status NarrowToViewer();
   absl::StatusOr<Statement> Prepare(Order order);
   // Visits matching rows until `visit` says false or the time is up; true when rows may be left.
   absl::StatusOr<bool> Slice(Statement& select, Order order, const std::function<bool(Event&&)>& visit);

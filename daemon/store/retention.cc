@@ -145,7 +145,7 @@ absl::StatusOr<bool> Retention::PruneSlice(bool by_age) {
 
 absl::StatusOr<bool> Retention::PruneOld(absl::Time until) {
   for (const bool kept : {false, true}) {
-    const absl::Duration age = kept ? limits_.kept_max_age : limits_.max_age;
+    const absl::Duration age = kept ? std::max(limits_.kept_max_age, limits_.max_age) : limits_.max_age;
     if (age == absl::InfiniteDuration()) continue;
     const int64_t before_ns = absl::ToUnixNanos(clock_.Wall() - age);
     ASSIGN_OR_RETURN(Statement find, file_.database().Prepare(absl::StrCat(

@@ -26,7 +26,7 @@ namespace agentmon {
 struct RetentionLimits {
   uint64_t max_bytes = uint64_t{2} << 30;     // database and log together
   absl::Duration max_age = absl::Hours(24 * 90);
-  absl::Duration kept_max_age = absl::Hours(24 * 365);
+  absl::Duration kept_max_age = absl::Hours(24 * 365);  // max_age when that is longer
   double session_share = 0.5;
   double uid_share = 0.8;
   uint64_t max_pruned_batches = 100'000;      // more are folded into the chain's anchor
@@ -46,6 +46,7 @@ class Retention {
  public:
   Retention(BatchWriter& file, const StateDir& dir, const Clock& clock, RetentionLimits limits);
 
+  void SetLimits(const RetentionLimits& limits) { limits_ = limits; }
   // Makes room as fast as rows come in; returns soon while the limit is kept. True when there was something to do.
   absl::StatusOr<bool> AfterBatch();
   // Does all that is due, gives free pages back, forgets ended sessions without rows.
@@ -78,7 +79,7 @@ class Retention {
   BatchWriter& file_;
   const StateDir& dir_;
   const Clock& clock_;
-  const RetentionLimits limits_;
+  RetentionLimits limits_;
   bool prepared_ = false;
   Statement page_count_, free_count_, oldest_, find_batch_, remove_, mark_batch_;
   std::optional<uint64_t> pruned_batches_;

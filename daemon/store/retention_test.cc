@@ -90,6 +90,24 @@ TEST_CASE("one session's flood pushes out neither other sessions' events nor any
   CHECK(std::filesystem::file_size(dir.database()) <= 8 * kMegabyte);
 }
 
+TEST_CASE("a lower limit holds from the next batch on") {
+  TempDir dir;
+  FakeClock clock;
+  auto store = OpenStore(SmallOptions(dir, clock, 64));
+  Flood(*store, "session-1", 20'000);
+  REQUIRE(store->Status().events() == 20'000);
+  store->SetRetention(2 * kMegabyte, absl::InfiniteDuration());
+  store->OnEvent(MakeEvent("session-1", 5'000'000));
+  REQUIRE(Eventually([&] { return store->Status().events() < 6000; }));
+  CHECK(store->Status().events() > 500);
+  store.reset();
+  auto idle = SmallOptions(dir, clock, 2);
+  idle.writer.idle_after = absl::Milliseconds(1);
+  store = OpenStore(idle);
+  CHECK(Eventually([&] { return std::filesystem::file_size(dir.database()) <= 2 * kMegabyte; }));
+  CHECK(VerifiesIntact(*store));
+}
+
 TEST_CASE("a flood of denials costs the session's own denials first") {
   TempDir dir;
   FakeClock clock;
@@ -213,7 +231,7 @@ TEST_CASE("rows of pruned batches are folded into the anchor and the chain start
   CHECK_FALSE(store->Verify()->intact());
 }
 
-TEST_CASE("a rows that somebody put into a pruned batch is found") {
+TEST_CASE("a row that somebody put into a pruned batch is found") {
   TempDir dir;
   FakeClock clock;
   EventStore::Options options = OptionsFor(dir, clock);

@@ -26,7 +26,7 @@ CREATE TABLE events(seq INTEGER PRIMARY KEY, session INTEGER NOT NULL, wall_ns I
   enforced INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE INDEX events_session ON events(session, wall_ns);
 CREATE INDEX events_time ON events(wall_ns);
-CREATE INDEX events_kept ON events(wall_ns, session) WHERE (kind >= 50 OR decision IN (5, 6));
+CREATE INDEX events_kept ON events(wall_ns, seq, session) WHERE (kind >= 50 OR decision IN (5, 6));
 CREATE TABLE batches(last_seq INTEGER PRIMARY KEY, number INTEGER NOT NULL, first_seq INTEGER NOT NULL,
   min_ns INTEGER NOT NULL, max_ns INTEGER NOT NULL, content_pruned INTEGER NOT NULL, parts BLOB NOT NULL,
   hash BLOB NOT NULL);

@@ -27,7 +27,8 @@ constexpr absl::Duration kTroublePause = absl::Milliseconds(20);
 }  // namespace
 
 Writer::Writer(const StateDir& dir, const Clock& clock, Intake& intake, Options options)
-    : dir_(dir), clock_(clock), intake_(intake), options_(std::move(options)), backoff_(kFirstRetry) {}
+    : dir_(dir), clock_(clock), intake_(intake), options_(std::move(options)), backoff_(kFirstRetry),
+      limits_(options_.retention) {}
 
 Writer::~Writer() { Stop(absl::Seconds(2)); }
 
@@ -56,6 +57,17 @@ void Writer::Stop(absl::Duration patience) {
 Writer::State Writer::state() const {
   absl::MutexLock lock(&mutex_);
   return state_;
+}
+
+void Writer::SetRetention(uint64_t max_bytes, absl::Duration max_age) {
+  absl::MutexLock lock(&mutex_);
+  limits_.max_bytes = max_bytes;
+  limits_.max_age = max_age;
+}
+
+RetentionLimits Writer::limits() const {
+  absl::MutexLock lock(&mutex_);
+  return limits_;
 }
 
 absl::Duration Writer::SleepTime() const {
@@ -104,6 +116,7 @@ void Writer::Work() {
     PublishWaiting();
     return;
   }
+  retention_->SetLimits(limits());
   const absl::StatusOr<bool> pruned = retention_->AfterBatch();
   if (!pruned.ok()) {
     OnFailure(pruned.status(), true);
@@ -120,6 +133,7 @@ void Writer::Idle() {
     OnSuccess();
   }
   if (file_ != nullptr) {
+    retention_->SetLimits(limits());
     const absl::Status status = retention_->WhenIdle();
     if (!status.ok()) {
       OnFailure(status, true);
@@ -153,7 +167,7 @@ absl::Status Writer::EnsureOpen() {
   if (!file.ok()) return file.status();
   file_ = *std::move(file);
   last_seq_ = logged_seq_ = file_->head().last_seq;
-  retention_ = std::make_unique<Retention>(*file_, dir_, clock_, options_.retention);
+  retention_ = std::make_unique<Retention>(*file_, dir_, clock_, limits());
   inode_ = dir_.DatabaseInode();
   replay_sessions_ = true;
   if (options_.on_file_changed) options_.on_file_changed();

@@ -58,6 +58,8 @@ class Writer {
   void Stop(absl::Duration patience);
 
   State state() const;
+  // Any thread. Holds from the next batch on.
+  void SetRetention(uint64_t max_bytes, absl::Duration max_age);
 
  private:
   void Run();
@@ -79,6 +81,7 @@ class Writer {
   void OnSuccess();
   void UpdateState();
   void LogHead(bool now);
+  RetentionLimits limits() const;
 
   const StateDir& dir_;
   const Clock& clock_;
@@ -108,6 +111,7 @@ class Writer {
 
   mutable absl::Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_);
+  RetentionLimits limits_ ABSL_GUARDED_BY(mutex_);
   absl::Time stop_by_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 };
 

@@ -65,6 +65,8 @@ grpc::Status DetailedError(grpc::StatusCode code, const std::string& message, co
 
 // A few events of every kind, in order of time, of session "s-1".
 std::vector<v1::Event> SampleEvents();
+// One event of each kind, as docs/events.md shows them.
+std::vector<v1::Event> EventOfEachKind();
 v1::Session SampleSession();
 v1::StatusResponse SampleStatus();
 

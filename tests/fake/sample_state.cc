@@ -79,6 +79,20 @@ void AddFileEvents(Sampler& sampler) {
   denied.mutable_judgement()->set_line(12);
 }
 
+void AddEachNetKind(Sampler& sampler) {
+  const auto add = [&](v1::EventKind kind, const std::string& protocol, const std::string& address, uint32_t port) {
+    v1::Event& event = sampler.Next(kind, v1::NETWORK, "/usr/bin/python3.11");
+    event.mutable_net()->set_protocol(protocol);
+    event.mutable_net()->set_address(address);
+    event.mutable_net()->set_port(port);
+    return &event;
+  };
+  add(v1::BIND, "tcp", "127.0.0.1", 8080);
+  add(v1::LISTEN, "tcp", "127.0.0.1", 8080);
+  add(v1::SEND, "udp", "::1", 53)->set_count(2);
+  sampler.Next(v1::UNIX_SEND, v1::NETWORK, "/usr/bin/python3.11").mutable_unix()->set_path("@log");
+}
+
 void AddOtherEvents(Sampler& sampler) {
   v1::Net& net = *sampler.Next(v1::CONNECT, v1::NETWORK, "/usr/bin/python3.11").mutable_net();
   net.set_protocol("tcp");
@@ -101,6 +115,37 @@ void AddOtherEvents(Sampler& sampler) {
 }
 
 }  // namespace
+
+std::vector<v1::Event> EventOfEachKind() {
+  Sampler sampler;
+  AddProcessEvents(sampler);
+  const std::string dir = "/home/dev/project/";
+  sampler.NextFile(v1::OPEN, "/etc/hosts").set_count_is(v1::AT_LEAST);
+  v1::File* file = sampler.NextFile(v1::OPEN_WRITE, dir + "log").mutable_file();
+  file->set_open_flags(02002001);   // O_WRONLY|O_APPEND|O_CLOEXEC
+  file = sampler.NextFile(v1::CREATE, dir + "a.txt").mutable_file();
+  file->set_open_flags(0301);       // O_WRONLY|O_CREAT|O_EXCL
+  file->set_mode(0644);
+  v1::Event& write = sampler.NextFile(v1::WRITE, dir + "a.txt");
+  write.set_source(v1::FANOTIFY);
+  write.set_count_is(v1::AT_LEAST);
+  write.set_as_asked(false);
+  sampler.NextFile(v1::DELETE, dir + "a\xff.txt").set_count(3);
+  sampler.NextFile(v1::RENAME, dir + "a.txt").mutable_file()->set_new_path(dir + "b.txt");
+  sampler.NextFile(v1::LINK, dir + "b.txt").mutable_file()->set_new_path(dir + "c.txt");
+  sampler.NextFile(v1::SYMLINK, dir + "latest").mutable_file()->set_new_path("b.txt");
+  sampler.NextFile(v1::CHMOD, dir + "run.sh").mutable_file()->set_mode(0755);
+  file = sampler.NextFile(v1::CHOWN, dir + "run.sh").mutable_file();
+  file->set_uid(-1);
+  file->set_gid(100);
+  sampler.NextFile(v1::TRUNCATE, dir + "b.txt").mutable_file()->set_size(4096);
+  sampler.NextFile(v1::MKDIR, dir + "out").mutable_file()->set_mode(0777);
+  sampler.NextFile(v1::RMDIR, dir + "out");
+  sampler.NextFile(v1::MKNOD, dir + "pipe").mutable_file()->set_mode(0600);
+  AddEachNetKind(sampler);
+  AddOtherEvents(sampler);
+  return sampler.Take();
+}
 
 std::vector<v1::Event> SampleEvents() {
   Sampler sampler;

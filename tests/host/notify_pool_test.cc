@@ -1,4 +1,7 @@
 // The threads that serve listeners: hanging, handing over, going.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -109,6 +112,27 @@ TEST_CASE("a listener goes with its last process, and one cgroup has one listene
   child.Go();
   CHECK(child.Wait(5) == 0);
   CHECK(WaitFor([&] { return pool->listeners() == 0; }));
+}
+
+TEST_CASE("a listener whose end is seen while somebody else holds it is left alone") {
+  auto behaviour = std::make_shared<Behaviour>();
+  auto pool = StartPool(behaviour);
+  FilteredChild child(Calls(1));
+  UniqueFd listener = child.TakeListener();
+  const UniqueFd held(fcntl(listener.get(), F_DUPFD_CLOEXEC, 3));
+  REQUIRE(pool->Add(1, std::move(listener)).ok());
+  child.Go();
+  CHECK(child.Wait(5) == 0);
+  REQUIRE(WaitFor([&] { return pool->listeners() == 0; }));
+  // A thread that is woken by it again and again would use up the processor.
+  const auto cpu_ms = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000 + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1000;
+  };
+  const auto before = cpu_ms();
+  poll(nullptr, 0, 300);
+  CHECK(cpu_ms() - before < 100);
 }
 
 TEST_CASE("a pool with a hanging thread goes without waiting for it") {
