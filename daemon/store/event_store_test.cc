@@ -153,6 +153,7 @@ TEST_CASE("a session is found by id, name and unique prefix, and a key for sever
   store->UpsertSession(MakeSession("abcdef-1", 1000, 10, "first"));
   store->UpsertSession(MakeSession("abcdef-2", 1000, 20, "twice"));
   store->UpsertSession(MakeSession("xyzxyz-3", 1000, 30, "twice"));
+  REQUIRE(store->Flush(absl::Seconds(10)));
   const auto found = [&](const std::string& key) {
     const auto session = store->FindSession(key, 1000);
     return session.ok() ? session->id() : std::string(session.status().message());
@@ -180,6 +181,7 @@ TEST_CASE("a session's description is replaced and its counts are those of store
   session.set_ended_ns(99);
   session.set_state(v1::Session::ENDED);
   store->UpsertSession(session);
+  REQUIRE(store->Flush(absl::Seconds(10)));
 
   const auto listed = [&](bool ended, uint32_t limit) {
     std::vector<std::string> ids;

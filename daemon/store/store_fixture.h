@@ -144,7 +144,13 @@ inline std::unique_ptr<EventStore> OpenStore(EventStore::Options options) {
   return *std::move(store);
 }
 
+// A query waits only a moment for what was sent before; a loaded machine may need more.
+inline void FlushUnlessInTrouble(EventStore& store) {
+  if (store.Status().state().find("events wait") != 0) store.Flush(absl::Seconds(10));
+}
+
 inline std::vector<Event> QueryAll(EventStore& store, QueryOptions options) {
+  FlushUnlessInTrouble(store);
   std::vector<Event> events;
   const absl::Status status = store.Query(options, [&](std::vector<Event> chunk) {
     CHECK(chunk.size() <= kQueryChunk);
