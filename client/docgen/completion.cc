@@ -58,12 +58,19 @@ void ForEachApp(const CLI::App& app, const Visit& visit) {
 
 std::string BashValue(const CLI::Option& option) {
   switch (ValueOf(option)) {
-    case Value::kWords: return absl::StrCat("COMPREPLY=($(compgen -W '", absl::StrJoin(Choices(option), " "), "' -- \"$cur\"))");
-    case Value::kDirectory: return "COMPREPLY=($(compgen -d -- \"$cur\"))";
-    case Value::kFile: return "COMPREPLY=($(compgen -f -- \"$cur\"))";
-    case Value::kSession: return "COMPREPLY=($(compgen -W \"$(_agentmon_sessions)\" -- \"$cur\"))";
-    case Value::kPid: return "COMPREPLY=($(compgen -W \"$(ps -o pid= -u \"$(id -u)\")\" -- \"$cur\"))";
-    default: return "COMPREPLY=()";
+    case Value::kWords:
+      return absl::StrCat("COMPREPLY=($(compgen -W '", absl::StrJoin(Choices(option), " "),
+                          "' -- \"$cur\"))");
+    case Value::kDirectory:
+      return "COMPREPLY=($(compgen -d -- \"$cur\"))";
+    case Value::kFile:
+      return "COMPREPLY=($(compgen -f -- \"$cur\"))";
+    case Value::kSession:
+      return "COMPREPLY=($(compgen -W \"$(_agentmon_sessions)\" -- \"$cur\"))";
+    case Value::kPid:
+      return "COMPREPLY=($(compgen -W \"$(ps -o pid= -u \"$(id -u)\")\" -- \"$cur\"))";
+    default:
+      return "COMPREPLY=()";
   }
 }
 
@@ -76,11 +83,13 @@ std::string BashVerb(const CLI::App& app) {
     if (option->get_positional()) continue;
     for (const std::string& name : Names(*option)) words.push_back(name);
     if (ValueOf(*option) == Value::kNone) continue;
-    absl::StrAppend(&values, "        ", absl::StrJoin(Names(*option), "|"), ") ", BashValue(*option), "; return ;;\n");
+    absl::StrAppend(&values, "        ", absl::StrJoin(Names(*option), "|"), ") ", BashValue(*option),
+                    "; return ;;\n");
   }
   const std::string sessions = TakesSession(app) ? " $(_agentmon_sessions)" : "";
-  return absl::StrCat("    '", FullName(app), "')\n      case $prev in\n", values, "      esac\n      COMPREPLY=($(compgen -W \"",
-                      absl::StrJoin(words, " "), sessions, "\" -- \"$cur\")) ;;\n");
+  return absl::StrCat("    '", FullName(app), "')\n      case $prev in\n", values,
+                      "      esac\n      COMPREPLY=($(compgen -W \"", absl::StrJoin(words, " "), sessions,
+                      "\" -- \"$cur\")) ;;\n");
 }
 
 constexpr char kBashHead[] = R"(# bash completion for agentmon. Made by agentmon-docgen.
@@ -120,33 +129,44 @@ std::string ZshQuote(absl::string_view text) {
 std::string ZshValue(const CLI::Option& option) {
   const std::string name = absl::StrReplaceAll(option.get_type_name(), {{"|", " or "}});
   switch (ValueOf(option)) {
-    case Value::kNone: return "";
-    case Value::kWords: return absl::StrCat(":value:(", absl::StrJoin(Choices(option), " "), ")");
-    case Value::kDirectory: return ":directory:_files -/";
-    case Value::kFile: return ":file:_files";
-    case Value::kSession: return ":session:_agentmon_sessions";
-    case Value::kPid: return ":process:_pids";
-    case Value::kOther: return absl::StrCat(":", name, ":");
+    case Value::kNone:
+      return "";
+    case Value::kWords:
+      return absl::StrCat(":value:(", absl::StrJoin(Choices(option), " "), ")");
+    case Value::kDirectory:
+      return ":directory:_files -/";
+    case Value::kFile:
+      return ":file:_files";
+    case Value::kSession:
+      return ":session:_agentmon_sessions";
+    case Value::kPid:
+      return ":process:_pids";
+    case Value::kOther:
+      return absl::StrCat(":", name, ":");
   }
   return "";
 }
 
 std::string ZshFunction(const CLI::App& app) {
   const std::string name = absl::StrReplaceAll(FullName(app), {{" ", "_"}});
-  std::string out = absl::StrCat("_", name, "() {\n  local curcontext=$curcontext state line\n  _arguments -C");
+  std::string out =
+      absl::StrCat("_", name, "() {\n  local curcontext=$curcontext state line\n  _arguments -C");
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional()) {
       absl::StrAppend(&out, " \\\n    '1", ZshValue(*option), "'");
       continue;
     }
     for (const std::string& option_name : Names(*option)) {
-      absl::StrAppend(&out, " \\\n    '*", option_name, "[", ZshQuote(option->get_description()), "]", ZshValue(*option), "'");
+      absl::StrAppend(&out, " \\\n    '*", option_name, "[", ZshQuote(option->get_description()), "]",
+                      ZshValue(*option), "'");
     }
   }
   const std::vector<const CLI::App*> verbs = VerbsOf(app);
   if (!UsageTail(app).empty()) absl::StrAppend(&out, " \\\n    '*:: :_normal'");
   if (verbs.empty()) return absl::StrCat(out, "\n}\n\n");
-  absl::StrAppend(&out, " \\\n    '1:verb:->verb' \\\n    '*:: :->below'\n  case $state in\n    verb)\n      local -a verbs=(\n");
+  absl::StrAppend(&out,
+                  " \\\n    '1:verb:->verb' \\\n    '*:: :->below'\n  case $state in\n    verb)\n      local "
+                  "-a verbs=(\n");
   for (const CLI::App* verb : verbs) {
     absl::StrAppend(&out, "        '", verb->get_name(), ":", ZshQuote(verb->get_description()), "'\n");
   }
@@ -165,13 +185,20 @@ std::string FishQuote(absl::string_view text) {
 
 std::string FishValue(const CLI::Option& option) {
   switch (ValueOf(option)) {
-    case Value::kNone: return "";
-    case Value::kWords: return absl::StrCat(" -x -a ", FishQuote(absl::StrJoin(Choices(option), " ")));
-    case Value::kDirectory: return " -x -a '(__fish_complete_directories)'";
-    case Value::kFile: return " -r -F";
-    case Value::kSession: return " -x -a '(__agentmon_sessions)'";
-    case Value::kPid: return " -x -a '(__fish_complete_pids)'";
-    case Value::kOther: return " -x";
+    case Value::kNone:
+      return "";
+    case Value::kWords:
+      return absl::StrCat(" -x -a ", FishQuote(absl::StrJoin(Choices(option), " ")));
+    case Value::kDirectory:
+      return " -x -a '(__fish_complete_directories)'";
+    case Value::kFile:
+      return " -r -F";
+    case Value::kSession:
+      return " -x -a '(__agentmon_sessions)'";
+    case Value::kPid:
+      return " -x -a '(__fish_complete_pids)'";
+    case Value::kOther:
+      return " -x";
   }
   return "";
 }
@@ -180,14 +207,16 @@ std::string FishVerb(const CLI::App& app) {
   const std::string condition = absl::StrCat("complete -c agentmon -n '__agentmon_at ", FullName(app), "'");
   std::string out;
   for (const CLI::App* verb : VerbsOf(app)) {
-    absl::StrAppend(&out, condition, " -f -a ", verb->get_name(), " -d ", FishQuote(verb->get_description()), "\n");
+    absl::StrAppend(&out, condition, " -f -a ", verb->get_name(), " -d ", FishQuote(verb->get_description()),
+                    "\n");
   }
   for (const CLI::Option* option : app.get_options()) {
     absl::StrAppend(&out, condition);
     for (const std::string& name : option->get_snames()) absl::StrAppend(&out, " -s ", name);
     for (const std::string& name : option->get_lnames()) absl::StrAppend(&out, " -l ", name);
     const std::string value = FishValue(*option);
-    absl::StrAppend(&out, option->get_positional() ? " -f" : "", value, " -d ", FishQuote(option->get_description()), "\n");
+    absl::StrAppend(&out, option->get_positional() ? " -f" : "", value, " -d ",
+                    FishQuote(option->get_description()), "\n");
   }
   return out;
 }
@@ -212,7 +241,8 @@ function __agentmon_at
 std::string BashCompletion(const CLI::App& app) {
   std::string out = kBashHead;
   ForEachApp(app, [&](const CLI::App& one) {
-    if (one.get_parent() != nullptr) absl::StrAppend(&out, "      '", FullName(one), "') verb='", FullName(one), "' ;;\n");
+    if (one.get_parent() != nullptr)
+      absl::StrAppend(&out, "      '", FullName(one), "') verb='", FullName(one), "' ;;\n");
   });
   absl::StrAppend(&out, kBashMiddle);
   ForEachApp(app, [&](const CLI::App& one) { absl::StrAppend(&out, BashVerb(one)); });
@@ -235,7 +265,8 @@ std::string FishCompletion(const CLI::App& app) {
     if (one.get_parent() != nullptr) names.push_back(absl::StrCat("'", FullName(one), "'"));
   });
   absl::StrAppend(&out, absl::StrJoin(names, " "),
-                  "\n                set verb \"$verb $word\"\n        end\n    end\n    test \"$verb\" = \"$argv\"\nend\n\n");
+                  "\n                set verb \"$verb $word\"\n        end\n    end\n    test \"$verb\" = "
+                  "\"$argv\"\nend\n\n");
   ForEachApp(app, [&](const CLI::App& one) { absl::StrAppend(&out, FishVerb(one)); });
   return out;
 }

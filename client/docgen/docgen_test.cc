@@ -13,7 +13,8 @@ namespace {
 template <typename Visit>
 void ForEachVerb(const CLI::App& app, const Visit& visit) {
   visit(app);
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) ForEachVerb(*verb, visit);
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+    ForEachVerb(*verb, visit);
 }
 
 }  // namespace

@@ -13,16 +13,21 @@ namespace {
 
 // Text of our own as roff: '-' as a real minus, nothing read as a request.
 std::string Roff(absl::string_view text) {
-  std::string out = absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}, {"'", "\\(aq"}, {"`", "\\(ga"}, {"^", "\\(ha"},
-                                               {"~", "\\(ti"}, {"×", "\\(mu"}, {"≥", "\\(>="}});
+  std::string out = absl::StrReplaceAll(text, {{"\\", "\\e"},
+                                               {"-", "\\-"},
+                                               {"'", "\\(aq"},
+                                               {"`", "\\(ga"},
+                                               {"^", "\\(ha"},
+                                               {"~", "\\(ti"},
+                                               {"×", "\\(mu"},
+                                               {"≥", "\\(>="}});
   return absl::StartsWith(out, ".") ? absl::StrCat("\\&", out) : out;
 }
 
 // The same in lines that an editor shows whole.
 std::string Filled(absl::string_view text) {
-  return absl::StrJoin(WrapWords(text, 70), "\n", [](std::string* out, const std::string& line) {
-    absl::StrAppend(out, Roff(line));
-  });
+  return absl::StrJoin(WrapWords(text, 70), "\n",
+                       [](std::string* out, const std::string& line) { absl::StrAppend(out, Roff(line)); });
 }
 
 std::string Paragraphs(const std::string& footer) {
@@ -45,15 +50,16 @@ std::string Examples(const std::string& footer) {
 
 bool IsCommon(const CLI::Option& option) {
   const std::string name = option.get_name(false, true);
-  return absl::StrContains(name, "--help") || absl::StrContains(name, "--socket") || absl::StrContains(name, "--color") ||
-         absl::StrContains(name, "--version");
+  return absl::StrContains(name, "--help") || absl::StrContains(name, "--socket") ||
+         absl::StrContains(name, "--color") || absl::StrContains(name, "--version");
 }
 
 std::string Options(const CLI::App& app, bool common) {
   std::string out;
   for (const CLI::Option* option : app.get_options()) {
     if (IsCommon(*option) != common) continue;
-    absl::StrAppend(&out, ".TP\n.B ", Roff(OptionSynopsis(*option)), "\n", Filled(option->get_description()), ".\n");
+    absl::StrAppend(&out, ".TP\n.B ", Roff(OptionSynopsis(*option)), "\n", Filled(option->get_description()),
+                    ".\n");
   }
   return out;
 }
@@ -61,7 +67,8 @@ std::string Options(const CLI::App& app, bool common) {
 std::string Verb(const CLI::App& app) {
   std::string out = absl::StrCat(".SS \"", Roff(UsageLine(app)), "\"\n", Filled(app.get_description()), ".\n",
                                  Options(app, false), Paragraphs(app.get_footer()));
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) absl::StrAppend(&out, Verb(*verb));
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+    absl::StrAppend(&out, Verb(*verb));
   return out;
 }
 
@@ -110,14 +117,16 @@ or as the caller.
 }  // namespace
 
 std::string ManPage(const CLI::App& app, const std::string& version, const std::string& date) {
-  std::string out = absl::StrCat(".\\\" Made by agentmon\\-docgen.\n.TH AGENTMON 1 \"", date, "\" \"agentmon ", version, "\" \"User Commands\"\n",
+  std::string out = absl::StrCat(".\\\" Made by agentmon\\-docgen.\n.TH AGENTMON 1 \"", date,
+                                 "\" \"agentmon ", version, "\" \"User Commands\"\n",
                                  ".SH NAME\nagentmon \\- record what AI coding agents do\n.SH SYNOPSIS\n");
   const std::vector<const CLI::App*> verbs = app.get_subcommands([](const CLI::App*) { return true; });
   for (const CLI::App* verb : verbs) {
     absl::StrAppend(&out, verb == verbs.front() ? "" : ".br\n", ".B ", Roff(UsageLine(*verb)), "\n");
   }
   absl::StrAppend(&out, ".SH DESCRIPTION\n",
-                  "agentmon starts AI coding agents in sessions that the daemon\n.BR agentmond (8)\nrecords, and shows what "
+                  "agentmon starts AI coding agents in sessions that the daemon\n.BR agentmond (8)\nrecords, "
+                  "and shows what "
                   "they did: programs, files, network.\n.SH VERBS\n");
   for (const CLI::App* verb : verbs) absl::StrAppend(&out, Verb(*verb));
   absl::StrAppend(&out, ".SH COMMON OPTIONS\n", Options(app, true), kRest, ".SH EXAMPLES\n");

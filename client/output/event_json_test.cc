@@ -95,7 +95,9 @@ TEST_CASE("each kind has its own fields") {
 TEST_CASE("a line of JSON has no control byte in it, and reads back as it was") {
   v1::Event event;
   event.set_kind(v1::OPEN);
-  const std::string nasty = "/a\x1b[2J\n\x7f\xc2\x9b" "31m";
+  const std::string nasty =
+      "/a\x1b[2J\n\x7f\xc2\x9b"
+      "31m";
   event.mutable_file()->set_path(nasty);
   const std::string line = DumpJson(EventToJson(event));
   for (const char c : line) CHECK(static_cast<unsigned char>(c) >= 0x20);

@@ -14,7 +14,7 @@ constexpr int kSessionColumns = 14;
 constexpr int kPidColumns = 7;
 constexpr int kWideProcessColumns = 15;
 constexpr int kNarrowProcessColumns = 10;
-constexpr int kWide = 110;          // a terminal with room
+constexpr int kWide = 110;  // a terminal with room
 constexpr int kKindColumns = 12;
 
 Color KindColor(const v1::Event& event) {
@@ -22,18 +22,23 @@ Color KindColor(const v1::Event& event) {
   switch (event.kind()) {
     case v1::EXEC:
     case v1::FORK:
-    case v1::EXIT: return Color::kCyan;
-    case v1::OPEN: return Color::kNone;
+    case v1::EXIT:
+      return Color::kCyan;
+    case v1::OPEN:
+      return Color::kNone;
     case v1::DELETE:
-    case v1::RMDIR: return Color::kRed;
+    case v1::RMDIR:
+      return Color::kRed;
     case v1::SESSION:
-    case v1::LOSS: return Color::kBlue;
-    default: return event.kind() < v1::CONNECT ? Color::kYellow : Color::kMagenta;
+    case v1::LOSS:
+      return Color::kBlue;
+    default:
+      return event.kind() < v1::CONNECT ? Color::kYellow : Color::kMagenta;
   }
 }
 
-// Fixed columns, so that rows can be written as they come. On a terminal the date stands on a row of its own when
-// it changes and rows are cut to the terminal's width; elsewhere every row is whole.
+// Fixed columns, so that rows can be written as they come. On a terminal the date stands on a row of its own
+// when it changes and rows are cut to the terminal's width; elsewhere every row is whole.
 class TableWriter : public EventWriter {
  public:
   TableWriter(const EventWriterOptions& options, Output& output)
@@ -85,7 +90,7 @@ class TableWriter : public EventWriter {
   Output& output_;
   const bool terminal_;
   const Paint paint_;
-  int output_width_ = 0;   // 0 until the header is written
+  int output_width_ = 0;  // 0 until the header is written
   int process_columns_ = kWideProcessColumns;
   std::string date_;
 };

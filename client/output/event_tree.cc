@@ -13,9 +13,9 @@
 namespace agentmon {
 namespace {
 
-constexpr size_t kNamesShown = 5;   // of the objects of one kind below one process
+constexpr size_t kNamesShown = 5;  // of the objects of one kind below one process
 
-using Key = std::pair<int32_t, uint64_t>;   // pid, start
+using Key = std::pair<int32_t, uint64_t>;  // pid, start
 
 Key KeyOf(const v1::ProcessKey& process) { return {process.pid(), process.start_ns()}; }
 
@@ -51,10 +51,17 @@ class TreeWriter : public EventWriter {
     }
     Process& process = ProcessOf(session, event);
     switch (event.kind()) {
-      case v1::EXEC: process.execs.push_back(Subject(event)); break;
-      case v1::EXIT: process.exit = ExitText(event.exit()); break;
-      case v1::FORK: OnFork(session, event); break;
-      default: OnAct(process, event);
+      case v1::EXEC:
+        process.execs.push_back(Subject(event));
+        break;
+      case v1::EXIT:
+        process.exit = ExitText(event.exit());
+        break;
+      case v1::FORK:
+        OnFork(session, event);
+        break;
+      default:
+        OnAct(process, event);
     }
   }
 
@@ -68,7 +75,7 @@ class TreeWriter : public EventWriter {
  private:
   struct Session {
     std::map<Key, Process> processes;
-    std::vector<Key> order;             // of first sight
+    std::vector<Key> order;  // of first sight
     std::vector<std::string> notes;
   };
 
@@ -148,26 +155,32 @@ class TreeWriter : public EventWriter {
   }
 
   std::string Title(const Key& key, const Process& process) const {
-    const std::string command = process.execs.empty() ? absl::StrCat("(", process.name, ")") : process.execs[0];
-    return absl::StrCat(key.first, " ", command,
-                        process.exit.empty() || process.exit == "status 0" ? "" : absl::StrCat("  [", process.exit, "]"));
+    const std::string command =
+        process.execs.empty() ? absl::StrCat("(", process.name, ")") : process.execs[0];
+    return absl::StrCat(
+        key.first, " ", command,
+        process.exit.empty() || process.exit == "status 0" ? "" : absl::StrCat("  [", process.exit, "]"));
   }
 
   void WriteActs(const Process& process, const std::string& indent) {
-    for (size_t i = 1; i < process.execs.size(); ++i) output_.Line(Fit(absl::StrCat(indent, "became ", process.execs[i])));
+    for (size_t i = 1; i < process.execs.size(); ++i)
+      output_.Line(Fit(absl::StrCat(indent, "became ", process.execs[i])));
     for (const auto& [kind, acts] : process.acts) {
-      std::string line = absl::StrCat(indent, KindName(kind), acts.as_asked ? "? " : " ", acts.at_least && acts.total > 1 ? "≥" : "", acts.total,
-                                      ": ");
+      std::string line = absl::StrCat(indent, KindName(kind), acts.as_asked ? "? " : " ",
+                                      acts.at_least && acts.total > 1 ? "≥" : "", acts.total, ": ");
       for (size_t i = 0; i < acts.names.size() && i < kNamesShown; ++i) {
         const uint64_t count = acts.counts.at(acts.names[i]);
         absl::StrAppend(&line, i == 0 ? "" : ", ", acts.names[i], count > 1 ? absl::StrCat(" ×", count) : "");
       }
-      if (acts.names.size() > kNamesShown) absl::StrAppend(&line, " and ", acts.names.size() - kNamesShown, " more");
+      if (acts.names.size() > kNamesShown)
+        absl::StrAppend(&line, " and ", acts.names.size() - kNamesShown, " more");
       output_.Line(Fit(line));
     }
   }
 
-  std::string Fit(const std::string& line) const { return terminal_ ? CutToWidth(line, output_.columns()) : line; }
+  std::string Fit(const std::string& line) const {
+    return terminal_ ? CutToWidth(line, output_.columns()) : line;
+  }
 
   const EventWriterOptions options_;
   Output& output_;

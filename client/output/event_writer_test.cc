@@ -34,7 +34,8 @@ std::string Written(const std::string& format, const std::vector<v1::Event>& eve
 }
 
 // What a terminal of that many columns gets.
-std::string WrittenOnTerminal(const std::string& format, const std::vector<v1::Event>& events, unsigned short columns) {
+std::string WrittenOnTerminal(const std::string& format, const std::vector<v1::Event>& events,
+                              unsigned short columns) {
   int leader_fd, terminal_fd;
   winsize size{24, columns, 0, 0};
   REQUIRE(openpty(&leader_fd, &terminal_fd, nullptr, nullptr, &size) == 0);
@@ -55,7 +56,9 @@ std::string WrittenOnTerminal(const std::string& format, const std::vector<v1::E
   return text;
 }
 
-std::vector<std::string> Lines(const std::string& text) { return absl::StrSplit(text, '\n', absl::SkipEmpty()); }
+std::vector<std::string> Lines(const std::string& text) {
+  return absl::StrSplit(text, '\n', absl::SkipEmpty());
+}
 
 v1::Event Delete(const std::string& path) {
   v1::Event event;
@@ -79,7 +82,8 @@ TEST_CASE("a table row is whole where nobody looks, with date, process and objec
 }
 
 TEST_CASE("on a terminal rows fit and no name moves the cursor") {
-  const std::string text = WrittenOnTerminal("table", {Delete("/" + std::string(300, 'x')), Delete("/e\x1b[31m\nvil")}, 90);
+  const std::string text =
+      WrittenOnTerminal("table", {Delete("/" + std::string(300, 'x')), Delete("/e\x1b[31m\nvil")}, 90);
   CHECK_FALSE(absl::StrContains(text, "\x1b"));
   for (std::string line : Lines(text)) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
@@ -94,6 +98,7 @@ TEST_CASE("on a narrow terminal the decision, the end of a path and the count st
   event.set_count(12);
   event.mutable_judgement()->set_decision(v1::DENY);
   event.mutable_judgement()->set_enforced(true);
+  event.mutable_judgement()->set_rule("a-rule-with-a-long-name");
   const std::string text = WrittenOnTerminal("table", {event}, 80);
   CHECK(absl::StrContains(text, "[deny] …"));
   CHECK(absl::StrContains(text, "/file.txt ×12"));

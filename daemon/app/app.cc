@@ -42,6 +42,10 @@ std::string KernelRelease() {
 absl::StatusOr<std::unique_ptr<App>> App::Create(const Options& options, Config config) {
   auto app = std::unique_ptr<App>(new App(options, std::move(config)));
   RETURN_IF_ERROR(app->OpenDirectories());
+  // While there is one thread: the holder is forked.
+  auto holder = StartOrJoinHolder(app->config_.runtime_dir);
+  if (holder.ok()) app->holder_ = std::move(*holder);
+  else LogError("holder: ", holder.status().message());
   ASSIGN_OR_RETURN(app->loop_, EventLoop::Create());
   RETURN_IF_ERROR(app->WatchSignals());
   RETURN_IF_ERROR(app->OpenStore());
@@ -88,7 +92,7 @@ absl::Status App::OpenStore() {
 absl::Status App::StartSessions() {
   ASSIGN_OR_RETURN(const std::string mount, FindCgroup2Mount());
   ASSIGN_OR_RETURN(cgroups_, SessionCgroups::Create(*loop_, mount, InstanceName(config_.runtime_dir)));
-  observation_ = ObservationSet::Create(cgroups_->base(), *loop_, tree_);
+  observation_ = ObservationSet::Create(cgroups_->base(), *loop_, tree_, std::move(holder_));
   workers_ = std::make_unique<WorkerPool>(kWorkers, kWaitingWork);
   SessionLimits limits;
   limits.sessions_per_uid = config_.sessions_per_uid;
@@ -104,7 +108,8 @@ absl::Status App::StartSessions() {
   pipeline_->AddSink(sessions_.get());
   pipeline_->AddSink(store_.get());
   observation_->Start(*pipeline_);
-  sessions_->Recover(0);
+  sessions_->Recover(observation_->daemon_lost_ns());
+  observation_->TakeOverListeners([this](uint64_t cgroup) { return !sessions_->SessionOfCgroup(cgroup).empty(); });
   return absl::OkStatus();
 }
 

@@ -11,8 +11,14 @@
 
 namespace agentmon {
 
-std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskRunner& core, ProcessTree& tree) {
-  auto set = std::unique_ptr<ObservationSet>(new ObservationSet(tree));
+std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskRunner& core, ProcessTree& tree,
+                                                       std::unique_ptr<HolderClient> holder) {
+  auto set = std::unique_ptr<ObservationSet>(new ObservationSet(core, tree));
+  set->holder_ = std::move(holder);
+  if (set->holder_ == nullptr) {
+    // Without it the file calls of every agent would fail once this daemon dies.
+    set->Missing(v1::NOTIFY, absl::UnavailableError("no holder process keeps its listeners (see the log)"));
+  }
   auto ring = BpfRing::Create(base.fd(), core);
   if (!ring.ok()) {
     set->Missing(v1::PROCESS, ring.status());
@@ -29,14 +35,19 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskR
   const auto dedupe = std::make_shared<OpenDedupe>();
   NotifyProbe::Options notify;
   notify.dedupe = dedupe;
-  set->notify_ = std::make_unique<NotifyProbe>(core, notify);
+  if (set->holder_ != nullptr) {
+    notify.slots = set->holder_->slots();
+    set->notify_ = std::make_unique<NotifyProbe>(core, notify);
+  }
   FanotifyProbe::Options fanotify;
   fanotify.dedupe = dedupe;
   set->fanotify_ = std::make_unique<FanotifyProbe>(core, fanotify);
   return set;
 }
 
-ObservationSet::~ObservationSet() = default;
+ObservationSet::~ObservationSet() {
+  if (holder_ != nullptr) core_.UnwatchFd(holder_->fd());
+}
 
 void ObservationSet::Missing(v1::Source source, absl::Status status) {
   missing_[source] = std::string(status.message());
@@ -59,6 +70,10 @@ void ObservationSet::Start(RecordSink& sink) {
   after_drain_ = std::make_unique<AfterDrain>(ring_.get(), sink);
   StartOne(v1::NOTIFY, notify_, *after_drain_);
   StartOne(v1::FANOTIFY, fanotify_, *after_drain_);
+  if (holder_ != nullptr) {
+    const absl::Status watched = core_.WatchFd(holder_->fd(), [this] { OnHolderGone(); });
+    if (!watched.ok()) LogWarning(watched.message());
+  }
 }
 
 absl::Status ObservationSet::AddSession(uint64_t cgroup_id) {
@@ -67,6 +82,7 @@ absl::Status ObservationSet::AddSession(uint64_t cgroup_id) {
 
 void ObservationSet::RemoveSession(uint64_t cgroup_id) {
   if (notify_ != nullptr) {
+    holder_->Remove(cgroup_id).IgnoreError();
     notify_->RemoveListener(cgroup_id);
     notify_->Drain();
   }
@@ -91,8 +107,27 @@ absl::Status ObservationSet::AddMounts(uint64_t cgroup_id, pid_t pid) {
   return fanotify_->AddSession(cgroup_id, pid);
 }
 
+void ObservationSet::TakeOverListeners(const std::function<bool(uint64_t)>& is_session) {
+  if (holder_ == nullptr) return;
+  for (HolderClient::Held& held : holder_->TakeHeld()) {
+    absl::Status taken = absl::NotFoundError("not a session any more");
+    if (notify_ != nullptr && is_session(held.cgroup_id)) {
+      taken = notify_->AddListener(held.cgroup_id, std::move(held.listener));
+    }
+    if (!taken.ok()) holder_->Remove(held.cgroup_id).IgnoreError();
+  }
+}
+
+void ObservationSet::OnHolderGone() {
+  core_.UnwatchFd(holder_->fd());
+  Missing(v1::NOTIFY, absl::UnavailableError("the holder process is gone: restart agentmond; until then new "
+                                             "sessions run without this source"));
+  holder_lost_ = true;
+}
+
 absl::Status ObservationSet::AddListener(uint64_t cgroup_id, UniqueFd listener) {
-  if (notify_ == nullptr) return absl::UnavailableError(missing_[v1::NOTIFY]);
+  if (notify_ == nullptr || holder_lost_) return absl::UnavailableError(missing_[v1::NOTIFY]);
+  RETURN_IF_ERROR(holder_->Add(cgroup_id, listener.get()));
   return notify_->AddListener(cgroup_id, std::move(listener));
 }
 
@@ -143,7 +178,7 @@ v1::SourceState ObservationSet::StateOf(v1::Source source, const Probe* probe) c
 
 std::vector<v1::SourceState> ObservationSet::Sources() const {
   std::vector<v1::SourceState> states = {StateOf(v1::PROCESS, process_.get()), StateOf(v1::NETWORK, network_.get()),
-                                         StateOf(v1::NOTIFY, notify_.get()), StateOf(v1::FANOTIFY, fanotify_.get())};
+                                         StateOf(v1::NOTIFY, holder_lost_ ? nullptr : notify_.get()), StateOf(v1::FANOTIFY, fanotify_.get())};
   if (network_ != nullptr && !network_->Inactive().empty()) {
     states[1].set_why(absl::StrJoin(network_->Inactive(), "; "));
   }

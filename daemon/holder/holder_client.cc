@@ -136,15 +136,19 @@ absl::StatusOr<std::unique_ptr<HolderClient>> JoinHolder(const std::string& runt
   }
   ASSIGN_OR_RETURN(NotifyJournal journal, NotifyJournal::Open(std::move(welcome.fd)));
   std::vector<HolderClient::Held> held;
+  uint64_t alone_since_ns = 0;
   for (;;) {
     ASSIGN_OR_RETURN(ReceivedMessage received, ReceiveHolderMessage(connection.get()));
-    if (received.message.type == HolderMessageType::kEnd) break;
+    if (received.message.type == HolderMessageType::kEnd) {
+      alone_since_ns = received.message.cgroup_id;
+      break;
+    }
     if (received.message.type == HolderMessageType::kListener && received.fd.valid()) {
       held.push_back({received.message.cgroup_id, std::move(received.fd)});
     }
   }
   return std::unique_ptr<HolderClient>(
-      new HolderClient(std::move(connection), std::move(journal), std::move(held)));
+      new HolderClient(std::move(connection), std::move(journal), std::move(held), alone_since_ns));
 }
 
 absl::StatusOr<std::unique_ptr<HolderClient>> StartOrJoinHolder(const std::string& runtime_dir) {

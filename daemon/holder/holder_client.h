@@ -22,6 +22,8 @@ class HolderClient {
 
   // What the holder kept while there was no daemon. Once.
   std::vector<Held> TakeHeld() { return std::move(held_); }
+  // CLOCK_BOOTTIME at which the daemon before us was lost, nanoseconds; 0 = the holder is new.
+  uint64_t alone_since_ns() const { return alone_since_ns_; }
   // For the notify probe: where it keeps requests that it has not answered yet.
   absl::Span<NotifySlot> slots() const { return journal_.slots(); }
 
@@ -35,12 +37,16 @@ class HolderClient {
 
  private:
   friend absl::StatusOr<std::unique_ptr<HolderClient>> JoinHolder(const std::string& runtime_dir);
-  HolderClient(UniqueFd connection, NotifyJournal journal, std::vector<Held> held)
-      : connection_(std::move(connection)), journal_(std::move(journal)), held_(std::move(held)) {}
+  HolderClient(UniqueFd connection, NotifyJournal journal, std::vector<Held> held, uint64_t alone_since_ns)
+      : connection_(std::move(connection)),
+        journal_(std::move(journal)),
+        held_(std::move(held)),
+        alone_since_ns_(alone_since_ns) {}
 
   UniqueFd connection_;
   NotifyJournal journal_;
   std::vector<Held> held_;
+  const uint64_t alone_since_ns_;
 };
 
 // Joins the holder that a former daemon left at RUNTIME/holder.sock, or forks one. To be called while the process has

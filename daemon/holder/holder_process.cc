@@ -8,6 +8,7 @@
 
 #include <cerrno>
 
+#include "common/base/clock.h"
 #include "common/kernel/seccomp_listener.h"
 
 namespace agentmon {
@@ -98,7 +99,7 @@ bool HolderProcess::Greet(int connection) {
     const HolderMessage message{.type = HolderMessageType::kListener, .cgroup_id = cgroup_id};
     if (!SendHolderMessage(connection, message, listener.get()).ok()) return false;
   }
-  return SendHolderMessage(connection, {.type = HolderMessageType::kEnd}).ok();
+  return SendHolderMessage(connection, {.type = HolderMessageType::kEnd, .cgroup_id = alone_since_ns_}).ok();
 }
 
 void HolderProcess::OnDaemonMessage() {
@@ -128,6 +129,7 @@ void HolderProcess::OnDaemonGone() {
   Watch(epoll_.get(), EPOLL_CTL_DEL, daemon_.get(), 0, kDaemonKey);
   daemon_.Reset();
   daemon_process_.Reset();
+  alone_since_ns_ = static_cast<uint64_t>(SystemClock().BootNs());
   AnswerJournal();
   SetReading(true);
 }

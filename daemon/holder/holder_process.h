@@ -43,6 +43,7 @@ class HolderProcess {
   UniqueFd epoll_;
   UniqueFd daemon_;          // the connection
   UniqueFd daemon_process_;  // pidfd: also tells its end when a child of it still has the connection
+  uint64_t alone_since_ns_ = 0;   // CLOCK_BOOTTIME of the last daemon's end
   bool waits_for_first_ = true;
   absl::flat_hash_map<uint64_t, UniqueFd> listeners_;
 };

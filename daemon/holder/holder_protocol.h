@@ -26,7 +26,7 @@ struct HolderMessage {
   uint32_t magic = kHolderMagic;
   uint16_t version = kHolderVersion;
   HolderMessageType type = HolderMessageType::kHello;
-  uint64_t cgroup_id = 0;
+  uint64_t cgroup_id = 0;   // kEnd: CLOCK_BOOTTIME at which the last daemon was lost, 0 = there was none
 };
 static_assert(sizeof(HolderMessage) == 16);
 

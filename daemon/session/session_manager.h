@@ -55,9 +55,9 @@ class SessionManager : public EventSink {
   ~SessionManager() override;
 
   // Finds the sessions of an earlier daemon by their cgroups: living ones go on with a GAP event, what
-  // belongs to dead ones is removed. `last_alive_ns` is when that daemon was last known to record (Unix
-  // time, 0 = not known).
-  void Recover(int64_t last_alive_ns);
+  // belongs to dead ones is removed. `daemon_lost_ns`: CLOCK_BOOTTIME at which that daemon was lost, 0 =
+  // not known.
+  void Recover(uint64_t daemon_lost_ns);
 
   absl::StatusOr<v1::StartResponse> Start(const Caller& caller, const v1::StartRequest& request);
   void Attach(const Caller& caller, const v1::AttachRequest& request, Done<v1::AttachResponse> done);
@@ -104,7 +104,7 @@ class SessionManager : public EventSink {
   void Save(const StatePtr& state);
   void Emit(const SessionState& state, v1::SessionChange::What what, absl::string_view detail,
             uint64_t gap_ns = 0);
-  void RecoverOne(const std::string& id, std::optional<v1::Session> known, int64_t last_alive_ns);
+  void RecoverOne(const std::string& id, std::optional<v1::Session> known, uint64_t daemon_lost_ns);
   v1::Session Describe(const SessionState& state) const;
 
   SessionDeps deps_;

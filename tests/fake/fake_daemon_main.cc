@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   sigemptyset(&ends);
   sigaddset(&ends, SIGTERM);
   sigaddset(&ends, SIGINT);
-  sigprocmask(SIG_BLOCK, &ends, nullptr);   // before gRPC makes threads
+  sigprocmask(SIG_BLOCK, &ends, nullptr);  // before gRPC makes threads
   agentmon::FakeDaemon daemon(argv[1]);
   {
     const std::lock_guard<std::mutex> lock(daemon.state().mutex);

@@ -3,7 +3,7 @@
 namespace agentmon {
 namespace {
 
-constexpr int64_t kStartNs = 1'767'323'045'000'000'000;   // 2026-01-02T03:04:05Z
+constexpr int64_t kStartNs = 1'767'323'045'000'000'000;  // 2026-01-02T03:04:05Z
 
 class Sampler {
  public:
@@ -62,11 +62,13 @@ void AddFileEvents(Sampler& sampler) {
   open.set_count(3);
   open.set_count_is(v1::AT_LEAST);
   v1::Event& open_write = sampler.NextFile(v1::OPEN_WRITE, "/home/dev/project/a.txt");
-  open_write.mutable_file()->set_open_flags(01101);   // O_WRONLY|O_CREAT|O_TRUNC
+  open_write.mutable_file()->set_open_flags(01101);  // O_WRONLY|O_CREAT|O_TRUNC
   open_write.mutable_file()->set_mode(0644);
   open_write.set_count(2);
   sampler.NextFile(v1::DELETE, "/home/dev/project/evil\x1b[31m\nname");
-  sampler.NextFile(v1::RENAME, "/home/dev/project/a.txt").mutable_file()->set_new_path("/home/dev/project/b\xff.txt");
+  sampler.NextFile(v1::RENAME, "/home/dev/project/a.txt")
+      .mutable_file()
+      ->set_new_path("/home/dev/project/b\xff.txt");
   sampler.NextFile(v1::CHMOD, "/home/dev/project/run.sh").mutable_file()->set_mode(0755);
   v1::Event& denied = sampler.NextFile(v1::OPEN, "/home/dev/.ssh/id_ed25519");
   denied.mutable_judgement()->set_decision(v1::DENY);
@@ -80,7 +82,8 @@ void AddFileEvents(Sampler& sampler) {
 }
 
 void AddEachNetKind(Sampler& sampler) {
-  const auto add = [&](v1::EventKind kind, const std::string& protocol, const std::string& address, uint32_t port) {
+  const auto add = [&](v1::EventKind kind, const std::string& protocol, const std::string& address,
+                       uint32_t port) {
     v1::Event& event = sampler.Next(kind, v1::NETWORK, "/usr/bin/python3.11");
     event.mutable_net()->set_protocol(protocol);
     event.mutable_net()->set_address(address);
@@ -101,7 +104,9 @@ void AddOtherEvents(Sampler& sampler) {
   net.set_result(v1::Net::FAILED);
   net.set_error(111);
   net.set_flow(77);
-  sampler.Next(v1::UNIX_CONNECT, v1::NETWORK, "/usr/bin/python3.11").mutable_unix()->set_path("/run/docker.sock");
+  sampler.Next(v1::UNIX_CONNECT, v1::NETWORK, "/usr/bin/python3.11")
+      .mutable_unix()
+      ->set_path("/run/docker.sock");
   v1::Exit& exit = *sampler.Next(v1::EXIT, v1::PROCESS, "/usr/bin/python3.11").mutable_exit();
   exit.set_signal(9);
   exit.set_cpu_ns(1'500'000);
@@ -122,9 +127,9 @@ std::vector<v1::Event> EventOfEachKind() {
   const std::string dir = "/home/dev/project/";
   sampler.NextFile(v1::OPEN, "/etc/hosts").set_count_is(v1::AT_LEAST);
   v1::File* file = sampler.NextFile(v1::OPEN_WRITE, dir + "log").mutable_file();
-  file->set_open_flags(02002001);   // O_WRONLY|O_APPEND|O_CLOEXEC
+  file->set_open_flags(02002001);  // O_WRONLY|O_APPEND|O_CLOEXEC
   file = sampler.NextFile(v1::CREATE, dir + "a.txt").mutable_file();
-  file->set_open_flags(0301);       // O_WRONLY|O_CREAT|O_EXCL
+  file->set_open_flags(0301);  // O_WRONLY|O_CREAT|O_EXCL
   file->set_mode(0644);
   v1::Event& write = sampler.NextFile(v1::WRITE, dir + "a.txt");
   write.set_source(v1::FANOTIFY);

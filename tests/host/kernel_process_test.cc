@@ -3,6 +3,7 @@
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -35,7 +36,7 @@ TEST_CASE("a program in a session is recorded with its arguments, directory and 
   const std::vector<Event> execs = rig.sink.Of(v1::EXEC, pid);
   REQUIRE(execs.size() == 1);
   const Event& exec = execs[0];
-  CHECK(exec.exe() == "/usr/bin/dash");
+  CHECK(exec.exe() == std::filesystem::canonical("/bin/sh"));
   CHECK(exec.exec().cwd() == "/usr/bin");
   CHECK(exec.exec().filename() == "/bin/sh");
   REQUIRE(exec.exec().argv_size() == 3);
@@ -127,7 +128,7 @@ TEST_CASE("a directory beyond 4,096 bytes keeps its innermost part and says that
   CHECK(exec.cut());
   CHECK(exec.exec().cwd().substr(0, 5) == ".../d");
   CHECK(exec.exec().cwd().size() == 3 + 20 * 201);
-  CHECK(exec.exe() == "/usr/bin/true");
+  CHECK(exec.exe() == std::filesystem::canonical("/bin/true"));
 }
 
 TEST_CASE("names are bytes: 255 of them, newlines, no UTF-8") {
@@ -210,7 +211,7 @@ TEST_CASE("a script is asked for by its name and executed by its interpreter") {
   CHECK(WEXITSTATUS(status) == 3);
   const Event exec = OnlyExec(rig, pid);
   CHECK(exec.exec().filename() == "./script");
-  CHECK(exec.exe() == "/usr/bin/dash");
+  CHECK(exec.exe() == std::filesystem::canonical("/bin/sh"));
   CHECK(exec.exec().argv_size() == 3);
   CHECK(exec.exec().argv(1) == "./script");
 }
@@ -330,8 +331,7 @@ TEST_CASE("a process whose threads all end at the same time ends once") {
 TEST_CASE("processor time counts all threads, and memory its peak") {
   ProcessRig rig;
   constexpr size_t kBytes = 64 << 20;
-  pid_t pid;
-  RunProgram(rig, [] {
+  const pid_t pid = RunIn(*rig.session, [] {
     const auto burn = [] {
       timespec now{};
       do clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -341,12 +341,20 @@ TEST_CASE("processor time counts all threads, and memory its peak") {
     std::thread(burn).join();
     std::vector<char> memory(kBytes, 'm');
     return memory[kBytes / 2] == 'm' ? 0 : 1;
-  }, &pid);
+  });
+  int status = 0;
+  rusage usage{};
+  REQUIRE(wait4(pid, &status, 0, &usage) == pid);
+  REQUIRE(status == 0);
+  REQUIRE(rig.runner.RunUntil([&] { return rig.sink.Exited(pid); }));
+  const double told_ns = 1e9 * static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+                         1e3 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
   const v1::Exit exit = rig.sink.Of(v1::EXIT, pid).at(0).exit();
-  CHECK(exit.cpu_ns() > 110'000'000);
-  CHECK(exit.cpu_ns() < 1'000'000'000);
+  CHECK(exit.cpu_ns() > 120'000'000 - 20'000'000);
+  CHECK(static_cast<double>(exit.cpu_ns()) > 0.7 * told_ns);
+  CHECK(static_cast<double>(exit.cpu_ns()) < 1.3 * told_ns + 2e7);
   CHECK(exit.peak_rss_bytes() > kBytes);
-  CHECK(exit.peak_rss_bytes() < 4 * kBytes);
+  CHECK(exit.peak_rss_bytes() == static_cast<uint64_t>(usage.ru_maxrss) * 1024);
 }
 
 TEST_CASE("a thread that executes a program keeps the process's number and birth") {
@@ -484,10 +492,10 @@ TEST_CASE("a busy session does not wake the consumer once per record") {
     for (int i = 0; i < 300; ++i) Spawn(&tally);
     return 0;
   });
-  REQUIRE(rig.runner.RunUntil([&] { return rig.sink.Exited(pid); }));
+  REQUIRE(rig.runner.RunUntil([&] { return rig.sink.Exited(pid); }, absl::Seconds(60)));
   WaitFor(pid);
   CHECK(rig.sink.events.size() == 901);
-  CHECK(rig.runner.wakes() - before < 300);
+  CHECK(rig.runner.wakes() - before < 450);
 }
 
 TEST_CASE("a session that was removed is silent") {
