@@ -1,6 +1,6 @@
-// observe_load ROUNDS CMD ARGS...: runs a command bare and observed by the file sources in turn, and prints wall-clock
-// and processor time of both with their ratio. Needs root. Other programs' load shows in wall-clock time; the
-// processor time of the observed runs includes that of the probes.
+// observe_load ROUNDS CMD ARGS...: runs a command bare and observed by the file sources in turn, and prints
+// wall-clock and processor time of both with their ratio. Needs root. Other programs' load shows in
+// wall-clock time; the processor time of the observed runs includes that of the probes.
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,9 @@ struct Meter {
             ProbesAndCommand() - cpu};
   }
   // Not this thread, which only polls for the end of the command.
-  static double ProbesAndCommand() { return CpuMs(RUSAGE_SELF) - CpuMs(RUSAGE_THREAD) + CpuMs(RUSAGE_CHILDREN); }
+  static double ProbesAndCommand() {
+    return CpuMs(RUSAGE_SELF) - CpuMs(RUSAGE_THREAD) + CpuMs(RUSAGE_CHILDREN);
+  }
 };
 
 int Exec(char** command) {
@@ -75,7 +77,8 @@ Cost Observed(char** command, NullSink* sink, bool notify_on, bool fanotify_on) 
   const Meter meter;
   const auto body = [command] { return Exec(command); };
   const auto own_namespace = [] {
-    if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) _exit(1);
+    if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+      _exit(1);
   };
   FilteredChild child(body, own_namespace, notify_on);
   if (notify_on && !notify.AddListener(1, child.TakeListener()).ok()) abort();
@@ -110,8 +113,9 @@ int main(int argc, char** argv) {
     }
   }
   for (int mode = 0; mode < 4; ++mode) {
-    printf("%-8s wall %8.1f ms (%.3f)  cpu %8.1f ms (%.3f)  records/run %llu\n", names[mode], Quartile(wall[mode]),
-           Quartile(wall[mode]) / Quartile(wall[0]), Quartile(cpu[mode]), Quartile(cpu[mode]) / Quartile(cpu[0]),
+    printf("%-8s wall %8.1f ms (%.3f)  cpu %8.1f ms (%.3f)  records/run %llu\n", names[mode],
+           Quartile(wall[mode]), Quartile(wall[mode]) / Quartile(wall[0]), Quartile(cpu[mode]),
+           Quartile(cpu[mode]) / Quartile(cpu[0]),
            static_cast<unsigned long long>(sink[mode].records / static_cast<unsigned>(rounds)));
   }
 }

@@ -35,7 +35,8 @@ constexpr int kNoListener = -2;
 
 }  // namespace
 
-FilteredChild::FilteredChild(const std::function<int()>& body, const std::function<void()>& before, bool filter) {
+FilteredChild::FilteredChild(const std::function<int()>& body, const std::function<void()>& before,
+                             bool filter) {
   int channel[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) != 0) abort();
   pid_ = fork();

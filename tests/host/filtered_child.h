@@ -16,7 +16,7 @@ class FilteredChild {
   // `before` runs in the child before the filter. Without the filter there is no listener.
   explicit FilteredChild(const std::function<int()>& body, const std::function<void()>& before = {},
                          bool filter = true);
-  ~FilteredChild();   // kills it when it still runs
+  ~FilteredChild();  // kills it when it still runs
   FilteredChild(const FilteredChild&) = delete;
   FilteredChild& operator=(const FilteredChild&) = delete;
 
