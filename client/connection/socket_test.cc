@@ -30,7 +30,7 @@ class TestDirectory {
   std::string Socket() const { return path_ + "/s"; }
 
  private:
-  std::string path_ = "socket-test.XXXXXX";
+  std::string path_ = "/tmp/socket-test.XXXXXX";
 };
 
 UniqueFd Listen(const std::string& path) {

@@ -25,7 +25,7 @@ class Programs {
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_ = "shim-test.XXXXXX";
+  std::string path_ = "/tmp/shim-test.XXXXXX";
   const std::vector<std::string> names_;
 };
 

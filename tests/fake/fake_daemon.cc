@@ -164,7 +164,7 @@ class FakeHost : public v1::Host::Service {
 };
 
 std::string NewDirectory() {
-  std::string directory = "fake-daemon.XXXXXX";
+  std::string directory = "/tmp/fake-daemon.XXXXXX";
   if (mkdtemp(directory.data()) == nullptr) abort();
   char* absolute = realpath(directory.c_str(), nullptr);
   if (absolute == nullptr) abort();
