@@ -17,7 +17,7 @@
 namespace agentmon {
 
 ReceiveResult ReceiveNotify(int listener, seccomp_notif* request) {
-  std::memset(request, 0, sizeof(*request));   // the kernel refuses anything else (EINVAL)
+  std::memset(request, 0, sizeof(*request));  // the kernel refuses anything else (EINVAL)
   if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, request) == 0) return ReceiveResult::kRequest;
   return errno == ENOENT || errno == EINTR ? ReceiveResult::kNone : ReceiveResult::kClosed;
 }
@@ -30,11 +30,14 @@ void ContinueNotify(int listener, uint64_t id) {
   }
 }
 
-bool NotifyIdValid(int listener, uint64_t id) { return ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0; }
+bool NotifyIdValid(int listener, uint64_t id) {
+  return ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
+}
 
 absl::Status SetSyncWakeUp(int listener) {
   // The flags are the argument itself, not a pointer to them.
-  if (ioctl(listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP) == 0) return absl::OkStatus();
+  if (ioctl(listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP) == 0)
+    return absl::OkStatus();
   return ErrnoStatus(errno, "set seccomp listener flags");
 }
 

@@ -11,7 +11,8 @@
 namespace agentmon {
 
 // Missing in the headers of Linux 6.1.
-inline constexpr unsigned long kSeccompWaitKillable = 1UL << 5;   // SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 5.19
+inline constexpr unsigned long kSeccompWaitKillable = 1UL
+                                                      << 5;  // SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 5.19
 
 enum class ReceiveResult { kRequest, kNone, kClosed };
 

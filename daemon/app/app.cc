@@ -27,7 +27,8 @@ constexpr size_t kWaitingWork = 4000;
 absl::StatusOr<gid_t> AdminGid(const std::string& group) {
   if (group.empty()) return static_cast<gid_t>(-1);
   const struct group* entry = ::getgrnam(group.c_str());
-  if (entry == nullptr) return absl::NotFoundError(absl::StrCat("admin_group: no group '", group, "' on this host"));
+  if (entry == nullptr)
+    return absl::NotFoundError(absl::StrCat("admin_group: no group '", group, "' on this host"));
   return entry->gr_gid;
 }
 
@@ -44,8 +45,10 @@ absl::StatusOr<std::unique_ptr<App>> App::Create(const Options& options, Config 
   RETURN_IF_ERROR(app->OpenDirectories());
   // While there is one thread: the holder is forked.
   auto holder = StartOrJoinHolder(app->config_.runtime_dir);
-  if (holder.ok()) app->holder_ = std::move(*holder);
-  else LogError("holder: ", holder.status().message());
+  if (holder.ok())
+    app->holder_ = std::move(*holder);
+  else
+    LogError("holder: ", holder.status().message());
   ASSIGN_OR_RETURN(app->loop_, EventLoop::Create());
   RETURN_IF_ERROR(app->WatchSignals());
   RETURN_IF_ERROR(app->OpenStore());
@@ -109,7 +112,8 @@ absl::Status App::StartSessions() {
   pipeline_->AddSink(store_.get());
   observation_->Start(*pipeline_);
   sessions_->Recover(observation_->daemon_lost_ns());
-  observation_->TakeOverListeners([this](uint64_t cgroup) { return !sessions_->SessionOfCgroup(cgroup).empty(); });
+  observation_->TakeOverListeners(
+      [this](uint64_t cgroup) { return !sessions_->SessionOfCgroup(cgroup).empty(); });
   return absl::OkStatus();
 }
 
@@ -156,14 +160,17 @@ void App::Reload() {
              static_cast<long long>(absl::ToInt64Microseconds(absl::Nanoseconds(clock_.BootNs()))));
   absl::StatusOr<Config> fresh = EffectiveConfig(options_);
   if (!fresh.ok()) {
-    reload_error_ = absl::StrCat("the configuration was not reloaded, the old one holds: ", fresh.status().message());
+    reload_error_ =
+        absl::StrCat("the configuration was not reloaded, the old one holds: ", fresh.status().message());
     LogError(reload_error_);
   } else {
     reload_error_.clear();
     const bool restart = fresh->state_dir != config_.state_dir || fresh->runtime_dir != config_.runtime_dir ||
-                         fresh->socket_path() != config_.socket_path() || fresh->admin_group != config_.admin_group;
+                         fresh->socket_path() != config_.socket_path() ||
+                         fresh->admin_group != config_.admin_group;
     if (restart) {
-      reload_error_ = "directories, socket or admin_group changed in the configuration: restart agentmond to use them";
+      reload_error_ =
+          "directories, socket or admin_group changed in the configuration: restart agentmond to use them";
       LogWarning(reload_error_);
     }
     config_.log_level = fresh->log_level;

@@ -11,7 +11,8 @@
 
 namespace agentmon {
 
-std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskRunner& core, ProcessTree& tree,
+std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskRunner& core,
+                                                       ProcessTree& tree,
                                                        std::unique_ptr<HolderClient> holder) {
   auto set = std::unique_ptr<ObservationSet>(new ObservationSet(core, tree));
   set->holder_ = std::move(holder);
@@ -26,11 +27,15 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskR
   } else {
     set->ring_ = std::move(*ring);
     auto process = ProcessProbe::Create(*set->ring_);
-    if (process.ok()) set->process_ = std::move(*process);
-    else set->Missing(v1::PROCESS, process.status());
+    if (process.ok())
+      set->process_ = std::move(*process);
+    else
+      set->Missing(v1::PROCESS, process.status());
     auto network = NetworkProbe::Create(*set->ring_, base.fd());
-    if (network.ok()) set->network_ = std::move(*network);
-    else set->Missing(v1::NETWORK, network.status());
+    if (network.ok())
+      set->network_ = std::move(*network);
+    else
+      set->Missing(v1::NETWORK, network.status());
   }
   const auto dedupe = std::make_shared<OpenDedupe>();
   NotifyProbe::Options notify;
@@ -100,7 +105,9 @@ void ObservationSet::RemoveSession(uint64_t cgroup_id) {
   tree_.ForgetSession(cgroup_id);
 }
 
-bool ObservationSet::Settled(uint64_t cgroup_id) { return fanotify_ == nullptr || fanotify_->Settled(cgroup_id); }
+bool ObservationSet::Settled(uint64_t cgroup_id) {
+  return fanotify_ == nullptr || fanotify_->Settled(cgroup_id);
+}
 
 absl::Status ObservationSet::AddMounts(uint64_t cgroup_id, pid_t pid) {
   if (fanotify_ == nullptr) return absl::UnavailableError(missing_[v1::FANOTIFY]);
@@ -131,9 +138,11 @@ absl::Status ObservationSet::AddListener(uint64_t cgroup_id, UniqueFd listener) 
   return notify_->AddListener(cgroup_id, std::move(listener));
 }
 
-absl::StatusOr<int> ObservationSet::CollectTree(pid_t root, const std::function<absl::Status(pid_t)>& move_one) {
+absl::StatusOr<int> ObservationSet::CollectTree(pid_t root,
+                                                const std::function<absl::Status(pid_t)>& move_one) {
   if (process_ == nullptr) {
-    return absl::UnavailableError(absl::StrCat("running processes cannot be followed: ", missing_.at(v1::PROCESS)));
+    return absl::UnavailableError(
+        absl::StrCat("running processes cannot be followed: ", missing_.at(v1::PROCESS)));
   }
   absl::MutexLock lock(&collect_mutex_);
   ASSIGN_OR_RETURN(const std::vector<ProcessKey> alive, process_->CollectTree(root, move_one));
@@ -142,7 +151,8 @@ absl::StatusOr<int> ObservationSet::CollectTree(pid_t root, const std::function<
 
 absl::StatusOr<uint64_t> ObservationSet::AddWatch(pid_t root) {
   if (process_ == nullptr) {
-    return absl::UnavailableError(absl::StrCat("running processes cannot be followed: ", missing_.at(v1::PROCESS)));
+    return absl::UnavailableError(
+        absl::StrCat("running processes cannot be followed: ", missing_.at(v1::PROCESS)));
   }
   absl::MutexLock lock(&collect_mutex_);
   const uint32_t number = next_watch_++;
@@ -177,8 +187,9 @@ v1::SourceState ObservationSet::StateOf(v1::Source source, const Probe* probe) c
 }
 
 std::vector<v1::SourceState> ObservationSet::Sources() const {
-  std::vector<v1::SourceState> states = {StateOf(v1::PROCESS, process_.get()), StateOf(v1::NETWORK, network_.get()),
-                                         StateOf(v1::NOTIFY, holder_lost_ ? nullptr : notify_.get()), StateOf(v1::FANOTIFY, fanotify_.get())};
+  std::vector<v1::SourceState> states = {
+      StateOf(v1::PROCESS, process_.get()), StateOf(v1::NETWORK, network_.get()),
+      StateOf(v1::NOTIFY, holder_lost_ ? nullptr : notify_.get()), StateOf(v1::FANOTIFY, fanotify_.get())};
   if (network_ != nullptr && !network_->Inactive().empty()) {
     states[1].set_why(absl::StrJoin(network_->Inactive(), "; "));
   }

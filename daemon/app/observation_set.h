@@ -69,7 +69,7 @@ class ObservationSet : public Observation {
 
   TaskRunner& core_;
   ProcessTree& tree_;
-  std::unique_ptr<HolderClient> holder_;   // goes after the notify probe, which it takes over from
+  std::unique_ptr<HolderClient> holder_;  // goes after the notify probe, which it takes over from
   std::unique_ptr<BpfRing> ring_;
   std::unique_ptr<ProcessProbe> process_;
   std::unique_ptr<NetworkProbe> network_;
@@ -77,10 +77,10 @@ class ObservationSet : public Observation {
   std::unique_ptr<FanotifyProbe> fanotify_;
   std::unique_ptr<AfterDrain> after_drain_;
   bool holder_lost_ = false;
-  std::map<v1::Source, std::string> missing_;   // why
+  std::map<v1::Source, std::string> missing_;  // why
   // The kernel side of collecting a tree is one flag: one tree at a time.
   absl::Mutex collect_mutex_;
-  uint32_t next_watch_ = 1;                     // under collect_mutex_
+  uint32_t next_watch_ = 1;  // under collect_mutex_
 };
 
 }  // namespace agentmon

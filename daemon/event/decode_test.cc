@@ -44,9 +44,12 @@ am_header Header(am_type type, v1::Source source, am_u32 flags = 0) {
 }
 
 template <size_t n>
-std::string Text(const char (&literal)[n]) { return std::string(literal, n - 1); }
+std::string Text(const char (&literal)[n]) {
+  return std::string(literal, n - 1);
+}
 
-Bytes ExecRecord(am_u32 flags, const std::string& exe, const std::string& cwd, const std::string& argv, am_u32 argc) {
+Bytes ExecRecord(am_u32 flags, const std::string& exe, const std::string& cwd, const std::string& argv,
+                 am_u32 argc) {
   am_exec rec{};
   rec.h = Header(AM_EXEC, v1::PROCESS, flags);
   rec.ppid = 41;
@@ -126,7 +129,8 @@ TEST_CASE("every event says who, when and from which source") {
 }
 
 TEST_CASE("an exec has its path turned round and its arguments split") {
-  const Event event = Good(ExecRecord(AM_F_REVERSED, Text("ls\0bin\0usr\0"), Text(""), Text("ls\0\0-l x\0"), 3)).event;
+  const Event event =
+      Good(ExecRecord(AM_F_REVERSED, Text("ls\0bin\0usr\0"), Text(""), Text("ls\0\0-l x\0"), 3)).event;
   CHECK(event.kind() == v1::EXEC);
   CHECK(event.exe() == "/usr/bin/ls");
   CHECK(event.exec().cwd() == "/");
@@ -142,7 +146,8 @@ TEST_CASE("an exec has its path turned round and its arguments split") {
 }
 
 TEST_CASE("a cut argument list keeps the beginning of its last argument") {
-  const Event event = Good(ExecRecord(AM_F_REVERSED | AM_F_ARGV_CUT, Text("ls\0"), "", Text("ls\0abc"), 9)).event;
+  const Event event =
+      Good(ExecRecord(AM_F_REVERSED | AM_F_ARGV_CUT, Text("ls\0"), "", Text("ls\0abc"), 9)).event;
   CHECK(event.exec().argv_cut());
   REQUIRE(event.exec().argv_size() == 2);
   CHECK(event.exec().argv(1) == "abc");
@@ -151,7 +156,8 @@ TEST_CASE("a cut argument list keeps the beginning of its last argument") {
 TEST_CASE("a path whose outermost part is missing says so, the other one stays whole") {
   std::string deep;
   for (int i = 0; i < 20; ++i) deep += std::string(200, 'd') + '\0';
-  const Event event = Good(ExecRecord(AM_F_REVERSED | AM_F_PATH_CUT, Text("ls\0bin\0"), deep, Text("ls\0"), 1)).event;
+  const Event event =
+      Good(ExecRecord(AM_F_REVERSED | AM_F_PATH_CUT, Text("ls\0bin\0"), deep, Text("ls\0"), 1)).event;
   CHECK(event.cut());
   CHECK(event.exe() == "/bin/ls");
   CHECK(event.exec().cwd().substr(0, 5) == ".../d");
@@ -197,8 +203,10 @@ TEST_CASE("file records carry what was asked for") {
 
 TEST_CASE("addresses are shown as text, IPv4 inside IPv6 as IPv4") {
   CHECK(Good(SockRecord(AM_CONNECT, AF_INET, "10.1.2.3", IPPROTO_TCP)).event.net().address() == "10.1.2.3");
-  CHECK(Good(SockRecord(AM_SEND, AF_INET6, "2001:db8::1", IPPROTO_UDP)).event.net().address() == "2001:db8::1");
-  CHECK(Good(SockRecord(AM_BIND, AF_INET6, "::ffff:10.1.2.3", IPPROTO_TCP)).event.net().address() == "10.1.2.3");
+  CHECK(Good(SockRecord(AM_SEND, AF_INET6, "2001:db8::1", IPPROTO_UDP)).event.net().address() ==
+        "2001:db8::1");
+  CHECK(Good(SockRecord(AM_BIND, AF_INET6, "::ffff:10.1.2.3", IPPROTO_TCP)).event.net().address() ==
+        "10.1.2.3");
   CHECK(Good(SockRecord(AM_LISTEN, AF_INET6, "::", IPPROTO_TCP)).event.net().address() == "::");
   const v1::Net net = Good(SockRecord(AM_SEND, AF_INET, "10.1.2.3", 132)).event.net();
   CHECK(net.protocol() == "132");
@@ -207,8 +215,10 @@ TEST_CASE("addresses are shown as text, IPv4 inside IPv6 as IPv4") {
 }
 
 TEST_CASE("a TCP connect is in progress until its result, other protocols have none") {
-  CHECK(Good(SockRecord(AM_CONNECT, AF_INET, "1.1.1.1", IPPROTO_TCP)).event.net().result() == v1::Net::IN_PROGRESS);
-  CHECK(Good(SockRecord(AM_CONNECT, AF_INET, "1.1.1.1", IPPROTO_UDP)).event.net().result() == v1::Net::NOT_KNOWN);
+  CHECK(Good(SockRecord(AM_CONNECT, AF_INET, "1.1.1.1", IPPROTO_TCP)).event.net().result() ==
+        v1::Net::IN_PROGRESS);
+  CHECK(Good(SockRecord(AM_CONNECT, AF_INET, "1.1.1.1", IPPROTO_UDP)).event.net().result() ==
+        v1::Net::NOT_KNOWN);
   am_sock_result rec{};
   rec.sock.h = Header(AM_SOCK_RESULT, v1::NETWORK);
   rec.sock.family = AF_INET;
@@ -258,7 +268,7 @@ TEST_CASE("a record that is shorter than it says is refused") {
       const Bytes cut(record.begin(), record.begin() + static_cast<long>(length));
       REQUIRE_FALSE(Decode(cut, 0).ok());
       if (length < sizeof(am_header)) continue;
-      Bytes honest = cut;   // its own size says the same
+      Bytes honest = cut;  // its own size says the same
       const am_u32 size = static_cast<am_u32>(length);
       std::memcpy(honest.data() + offsetof(am_header, size), &size, sizeof(size));
       REQUIRE_FALSE(Decode(honest, 0).ok());
@@ -271,8 +281,8 @@ TEST_CASE("a record that is shorter than it says is refused") {
 
 TEST_CASE("lengths beyond the record and unknown types and sources are refused") {
   Bytes exec = AllRecords()[0];
-  for (size_t field : {offsetof(am_exec, exe_len), offsetof(am_exec, cwd_len), offsetof(am_exec, filename_len),
-                       offsetof(am_exec, argv_len)}) {
+  for (size_t field : {offsetof(am_exec, exe_len), offsetof(am_exec, cwd_len),
+                       offsetof(am_exec, filename_len), offsetof(am_exec, argv_len)}) {
     for (am_u32 length : {0x1000u, 0x7fffffffu, 0xffffffffu}) {
       Bytes bad = exec;
       std::memcpy(bad.data() + field, &length, sizeof(length));

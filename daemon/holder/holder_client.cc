@@ -25,14 +25,15 @@ namespace agentmon {
 namespace {
 
 constexpr int kTimeout_s = 5;
-constexpr int kTries = 3;   // a holder that is about to leave closes the connection
+constexpr int kTries = 3;  // a holder that is about to leave closes the connection
 
 std::string SocketPath(const std::string& runtime_dir) { return absl::StrCat(runtime_dir, "/holder.sock"); }
 
 absl::StatusOr<sockaddr_un> Address(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) return absl::InvalidArgumentError("the runtime directory's name is too long");
+  if (path.size() >= sizeof(address.sun_path))
+    return absl::InvalidArgumentError("the runtime directory's name is too long");
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
 }
@@ -60,7 +61,7 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path) {
   ASSIGN_OR_RETURN(const sockaddr_un address, Address(path));
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "socket");
-  unlink(path.c_str());   // of a holder that was killed; a live one would have answered
+  unlink(path.c_str());  // of a holder that was killed; a live one would have answered
   const mode_t mask = umask(0177);
   const int bound = bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   const int error = errno;
@@ -158,7 +159,8 @@ absl::StatusOr<std::unique_ptr<HolderClient>> StartOrJoinHolder(const std::strin
     if (client.ok() || client.status().code() != absl::StatusCode::kUnavailable) break;
     // Nobody listens, or the one who did was just leaving: then this finds nobody the next time.
     if (const auto again = Connect(SocketPath(runtime_dir)); again.ok()) continue;
-    if (absl::Status s = ForkHolder(SocketPath(runtime_dir)); !s.ok()) return WithContext(s, "start the holder");
+    if (absl::Status s = ForkHolder(SocketPath(runtime_dir)); !s.ok())
+      return WithContext(s, "start the holder");
   }
   if (!client.ok()) return WithContext(client.status(), "join the holder");
   return client;
@@ -166,7 +168,8 @@ absl::StatusOr<std::unique_ptr<HolderClient>> StartOrJoinHolder(const std::strin
 
 absl::Status HolderClient::Add(uint64_t cgroup_id, int listener) {
   const HolderMessage message{.type = HolderMessageType::kAdd, .cgroup_id = cgroup_id};
-  return WithContext(SendHolderMessage(connection_.get(), message, listener), "give the listener to the holder");
+  return WithContext(SendHolderMessage(connection_.get(), message, listener),
+                     "give the listener to the holder");
 }
 
 absl::Status HolderClient::Remove(uint64_t cgroup_id) {

@@ -31,8 +31,8 @@ class HolderClient {
   absl::Status Add(uint64_t cgroup_id, int listener);
   absl::Status Remove(uint64_t cgroup_id);
 
-  // Readable once the holder is gone. Nothing can be done then but to say so: agents would not survive a crash of
-  // this daemon with working file calls.
+  // Readable once the holder is gone. Nothing can be done then but to say so: agents would not survive a
+  // crash of this daemon with working file calls.
   int fd() const { return connection_.get(); }
 
  private:
@@ -49,9 +49,9 @@ class HolderClient {
   const uint64_t alone_since_ns_;
 };
 
-// Joins the holder that a former daemon left at RUNTIME/holder.sock, or forks one. To be called while the process has
-// one thread only. AlreadyExists when another daemon is connected to it; FailedPrecondition when it is of another
-// version.
+// Joins the holder that a former daemon left at RUNTIME/holder.sock, or forks one. To be called while the
+// process has one thread only. AlreadyExists when another daemon is connected to it; FailedPrecondition when
+// it is of another version.
 absl::StatusOr<std::unique_ptr<HolderClient>> StartOrJoinHolder(const std::string& runtime_dir);
 
 // Only joins; Unavailable when nobody listens.

@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kAcceptKey = ~uint64_t{0};
 constexpr uint64_t kDaemonKey = kAcceptKey - 1;
 constexpr uint64_t kDaemonProcessKey = kAcceptKey - 2;
-constexpr int kPeerTimeout_s = 1;   // agents wait as long when there is no daemon
+constexpr int kPeerTimeout_s = 1;  // agents wait as long when there is no daemon
 
 void Watch(int epoll, int operation, int fd, uint32_t events, uint64_t key) {
   epoll_event event{.events = events, .data = {.u64 = key}};
@@ -68,7 +68,8 @@ void HolderProcess::Accept() {
   if (!connection.valid()) return;
   ucred peer{};
   socklen_t size = sizeof(peer);
-  if (getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid()) return;
+  if (getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid())
+    return;
   const timeval timeout{kPeerTimeout_s, 0};
   setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
   setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
@@ -103,7 +104,7 @@ bool HolderProcess::Greet(int connection) {
 }
 
 void HolderProcess::OnDaemonMessage() {
-  if (!daemon_.valid()) return;   // gone earlier in this batch
+  if (!daemon_.valid()) return;  // gone earlier in this batch
   auto received = ReceiveHolderMessage(daemon_.get());
   if (!received.ok()) return OnDaemonGone();
   const uint64_t cgroup_id = received->message.cgroup_id;

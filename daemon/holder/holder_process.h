@@ -1,5 +1,5 @@
-// The holder: keeps the listeners of sessions while there is no daemon, and answers CONTINUE on them, so that agents
-// run on unobserved. It records nothing and touches no file.
+// The holder: keeps the listeners of sessions while there is no daemon, and answers CONTINUE on them, so that
+// agents run on unobserved. It records nothing and touches no file.
 #pragma once
 
 #include <cstdint>
@@ -41,9 +41,9 @@ class HolderProcess {
   UniqueFd accept_socket_;
   NotifyJournal journal_;
   UniqueFd epoll_;
-  UniqueFd daemon_;          // the connection
-  UniqueFd daemon_process_;  // pidfd: also tells its end when a child of it still has the connection
-  uint64_t alone_since_ns_ = 0;   // CLOCK_BOOTTIME of the last daemon's end
+  UniqueFd daemon_;              // the connection
+  UniqueFd daemon_process_;      // pidfd: also tells its end when a child of it still has the connection
+  uint64_t alone_since_ns_ = 0;  // CLOCK_BOOTTIME of the last daemon's end
   bool waits_for_first_ = true;
   absl::flat_hash_map<uint64_t, UniqueFd> listeners_;
 };

@@ -54,7 +54,8 @@ absl::StatusOr<ReceivedMessage> ReceiveHolderMessage(int socket) {
   }
   if (n != sizeof(received.message) || received.message.magic != kHolderMagic ||
       received.message.version != kHolderVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("the other side speaks another version than ", kHolderVersion));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the other side speaks another version than ", kHolderVersion));
   }
   return received;
 }

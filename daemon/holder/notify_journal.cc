@@ -29,7 +29,8 @@ absl::StatusOr<NotifyJournal> NotifyJournal::Create() {
 absl::StatusOr<NotifyJournal> NotifyJournal::Open(UniqueFd fd) {
   struct stat st {};
   if (fstat(fd.get(), &st) != 0) return ErrnoStatus(errno, "look at the journal");
-  if (st.st_size != static_cast<off_t>(kBytes)) return absl::FailedPreconditionError("the journal has another size");
+  if (st.st_size != static_cast<off_t>(kBytes))
+    return absl::FailedPreconditionError("the journal has another size");
   void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return ErrnoStatus(errno, "map the journal");
   return NotifyJournal(std::move(fd), absl::MakeSpan(static_cast<NotifySlot*>(memory), kNotifySlots));

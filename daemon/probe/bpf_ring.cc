@@ -59,7 +59,8 @@ absl::StatusOr<uint32_t> CgroupLevel(int cgroup_fd) {
   UniqueFd iter(bpf_iter_create(bpf_link__fd(link.get())));
   if (!iter.valid()) return BpfError(errno, "start the cgroup iterator");
   uint32_t level = 0;
-  if (read(iter.get(), &level, sizeof(level)) != sizeof(level)) return BpfError(errno, "read the cgroup's level");
+  if (read(iter.get(), &level, sizeof(level)) != sizeof(level))
+    return BpfError(errno, "read the cgroup's level");
   return level;
 }
 
@@ -73,7 +74,8 @@ absl::StatusOr<std::unique_ptr<BpfRing>> BpfRing::Create(int base_cgroup_fd, Tas
 
 absl::Status BpfRing::MakeMaps() {
   ASSIGN_OR_RETURN(events_, MakeMap(BPF_MAP_TYPE_RINGBUF, "am_events", 0, 0, AM_RING_BYTES));
-  ASSIGN_OR_RETURN(state_, MakeMap(BPF_MAP_TYPE_ARRAY, "am_ring_state", 4, sizeof(am_ring_state), 1, BPF_F_MMAPABLE));
+  ASSIGN_OR_RETURN(state_,
+                   MakeMap(BPF_MAP_TYPE_ARRAY, "am_ring_state", 4, sizeof(am_ring_state), 1, BPF_F_MMAPABLE));
   ASSIGN_OR_RETURN(lost_, MakeMap(BPF_MAP_TYPE_PERCPU_ARRAY, "am_lost", 4, 8, AM_TYPE_COUNT));
   ASSIGN_OR_RETURN(sessions_, MakeMap(BPF_MAP_TYPE_HASH, "am_sessions", 8, 4, AM_SESSIONS_MAX));
   void* state = mmap(nullptr, sizeof(am_ring_state), PROT_READ | PROT_WRITE, MAP_SHARED, state_.get(), 0);
@@ -112,7 +114,7 @@ void BpfRing::OnSample(absl::Span<const uint8_t> bytes) {
 
 size_t BpfRing::Consume(size_t limit) {
   if (sink_ == nullptr || draining_) return 0;
-  draining_ = true;   // a sink may call Drain
+  draining_ = true;  // a sink may call Drain
   const size_t records = reader_->Read(limit, [this](absl::Span<const uint8_t> bytes) { OnSample(bytes); });
   draining_ = false;
   return records;
@@ -124,7 +126,7 @@ void BpfRing::Drain() {
 
 void BpfRing::OnWake() {
   epoll_event event;
-  epoll_wait(wake_.get(), &event, 1, 0);   // edge-triggered: takes the edge, or it would be reported for ever
+  epoll_wait(wake_.get(), &event, 1, 0);  // edge-triggered: takes the edge, or it would be reported for ever
   Consume(kTurn);
   PollLater();
 }
@@ -159,7 +161,8 @@ void BpfRing::Arm() {
 absl::Status BpfRing::AddSession(uint64_t cgroup_id) {
   const uint32_t one = 1;
   if (bpf_map_update_elem(sessions_.get(), &cgroup_id, &one, BPF_ANY) == 0) return absl::OkStatus();
-  if (errno == E2BIG) return absl::ResourceExhaustedError(absl::StrCat("more than ", AM_SESSIONS_MAX, " sessions"));
+  if (errno == E2BIG)
+    return absl::ResourceExhaustedError(absl::StrCat("more than ", AM_SESSIONS_MAX, " sessions"));
   return ErrnoStatus(errno, "add a session to the BPF map");
 }
 

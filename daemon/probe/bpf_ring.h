@@ -70,13 +70,13 @@ class BpfRing {
   TaskRunner& runner_;
   const uint32_t session_level_;
   UniqueFd events_, state_, lost_, sessions_;
-  UniqueFd wake_;                        // epoll, edge-triggered on events_
-  volatile uint32_t* armed_ = nullptr;   // mapped from ring_state
+  UniqueFd wake_;                       // epoll, edge-triggered on events_
+  volatile uint32_t* armed_ = nullptr;  // mapped from ring_state
   std::unique_ptr<RingReader> reader_;
   RecordSink* sink_ = nullptr;
-  int quiet_polls_ = 0;       // looks in a row that found nothing
-  bool polling_ = false;      // the next look is near
-  uint64_t poll_ = 0;         // number of the look that is due; earlier ones that still wait do nothing
+  int quiet_polls_ = 0;   // looks in a row that found nothing
+  bool polling_ = false;  // the next look is near
+  uint64_t poll_ = 0;     // number of the look that is due; earlier ones that still wait do nothing
   bool draining_ = false;
   std::array<uint64_t, AM_TYPE_COUNT> records_{};
   // Tasks that are still queued when the ring goes find out by this.

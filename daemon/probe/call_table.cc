@@ -16,7 +16,7 @@ struct Arch {
 constexpr Arch kArchs[] = {
 #if defined(__x86_64__)
     {AUDIT_ARCH_X86_64, SCMP_ARCH_X86_64},
-    {AUDIT_ARCH_X86_64, SCMP_ARCH_X32},   // same arch, numbers with bit 30
+    {AUDIT_ARCH_X86_64, SCMP_ARCH_X32},  // same arch, numbers with bit 30
     {AUDIT_ARCH_I386, SCMP_ARCH_X86},
 #elif defined(__aarch64__)
     {AUDIT_ARCH_AARCH64, SCMP_ARCH_AARCH64},
@@ -25,7 +25,8 @@ constexpr Arch kArchs[] = {
 };
 
 int Number(const Arch& arch, const MediatedCall& call) {
-  if (absl::string_view(call.name) != "fchmodat2") return seccomp_syscall_resolve_name_arch(arch.libseccomp, call.name);
+  if (absl::string_view(call.name) != "fchmodat2")
+    return seccomp_syscall_resolve_name_arch(arch.libseccomp, call.name);
   return arch.libseccomp == SCMP_ARCH_X32 ? kFchmodat2Number | 0x40000000 : kFchmodat2Number;
 }
 
@@ -35,7 +36,7 @@ CallTable::CallTable() {
   for (const Arch& arch : kArchs) {
     for (const MediatedCall& call : kMediatedCalls) {
       const int number = Number(arch, call);
-      if (number >= 0) calls_[{arch.audit, number}] = &call;   // negative: not on this architecture
+      if (number >= 0) calls_[{arch.audit, number}] = &call;  // negative: not on this architecture
     }
   }
 }

@@ -20,7 +20,7 @@ namespace agentmon {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kFirstRead = 256;        // most names are shorter
+constexpr size_t kFirstRead = 256;  // most names are shorter
 constexpr size_t kIdentitiesMax = 4096;
 
 ssize_t ReadMemory(pid_t tid, uint64_t address, void* into, size_t size) {

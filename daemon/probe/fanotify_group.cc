@@ -21,21 +21,23 @@
 #include "common/kernel/proc_fs.h"
 
 #ifndef FAN_MARK_EVICTABLE
-#define FAN_MARK_EVICTABLE 0x00000200   // Linux 5.19
+#define FAN_MARK_EVICTABLE 0x00000200  // Linux 5.19
 #endif
 
 namespace agentmon {
 namespace {
 
 constexpr uint64_t kEvents = FAN_OPEN | FAN_CLOSE_WRITE;
-constexpr size_t kReadBytes = 4096;   // some 170 events, each with an open descriptor
+constexpr size_t kReadBytes = 4096;  // some 170 events, each with an open descriptor
 
 absl::Status CheckOwnNamespace(int process, pid_t pid) {
   struct stat own {};
-  if (fstatat(process, "ns/mnt", &own, 0) != 0) return ErrnoStatus(errno, "look at the session's mount namespace");
+  if (fstatat(process, "ns/mnt", &own, 0) != 0)
+    return ErrnoStatus(errno, "look at the session's mount namespace");
   const auto parent = ProcFs().Stat(pid);
   if (!parent.ok()) return parent.status();
-  for (const std::string& other : {std::string("/proc/self"), std::string("/proc/1"), absl::StrCat("/proc/", parent->parent)}) {
+  for (const std::string& other :
+       {std::string("/proc/self"), std::string("/proc/1"), absl::StrCat("/proc/", parent->parent)}) {
     struct stat st {};
     // A parent that is gone has no namespace to share.
     if (stat(absl::StrCat(other, "/ns/mnt").c_str(), &st) != 0) continue;
@@ -70,18 +72,19 @@ std::string PathOfFd(int fd) {
 }  // namespace
 
 bool IsUnwatchedFileSystem(absl::string_view fs_type) {
-  static constexpr absl::string_view kTypes[] = {
-      "proc", "sysfs", "devpts", "devtmpfs", "cgroup", "cgroup2", "mqueue", "debugfs", "tracefs", "securityfs", "bpf",
-      "pstore", "configfs", "efivarfs", "binfmt_misc", "hugetlbfs", "fusectl", "rpc_pipefs", "nsfs", "selinuxfs",
-      "resctrl",
-      // behind a server
-      "autofs", "nfs", "nfs4", "cifs", "smb3", "ceph", "afs"};
+  static constexpr absl::string_view kTypes[] = {"proc", "sysfs", "devpts", "devtmpfs", "cgroup", "cgroup2",
+                                                 "mqueue", "debugfs", "tracefs", "securityfs", "bpf",
+                                                 "pstore", "configfs", "efivarfs", "binfmt_misc", "hugetlbfs",
+                                                 "fusectl", "rpc_pipefs", "nsfs", "selinuxfs", "resctrl",
+                                                 // behind a server
+                                                 "autofs", "nfs", "nfs4", "cifs", "smb3", "ceph", "afs"};
   if (absl::StartsWith(fs_type, "fuse")) return true;
   return std::find(std::begin(kTypes), std::end(kTypes), fs_type) != std::end(kTypes);
 }
 
 absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Create(pid_t pid) {
-  // Everything below is looked up from this descriptor, so that it is of one process even if its number is reused.
+  // Everything below is looked up from this descriptor, so that it is of one process even if its number is
+  // reused.
   UniqueFd process(open(absl::StrCat("/proc/", pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!process.valid()) return ErrnoStatus(errno, "open the session's process");
   RETURN_IF_ERROR(CheckOwnNamespace(process.get(), pid));
@@ -113,7 +116,8 @@ absl::StatusOr<int> FanotifyGroup::MarkMounts() {
 bool FanotifyGroup::MarkMount(int id, const std::string& mount_point) {
   open_how how{};
   how.flags = O_PATH | O_CLOEXEC | O_NOFOLLOW;
-  // Never out of the session's root, and never through a link: a mark on a mount of the host would watch the host.
+  // Never out of the session's root, and never through a link: a mark on a mount of the host would watch the
+  // host.
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
   UniqueFd fd(static_cast<int>(syscall(SYS_openat2, root_.get(), mount_point.c_str(), &how, sizeof(how))));
   if (!fd.valid()) return false;
@@ -136,7 +140,7 @@ uint64_t FanotifyGroup::Read(const std::function<void(const FanotifyEvent&)>& on
     if (n < 0 && errno == EAGAIN) return lost;
     if (n < 0 && errno == EBADF) return lost;
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {   // the file of the first event cannot be opened: that event is gone
+    if (n <= 0) {  // the file of the first event cannot be opened: that event is gone
       ++lost;
       if (n == 0) return lost;
       continue;

@@ -15,24 +15,24 @@
 namespace agentmon {
 
 struct FanotifyEvent {
-  pid_t pid = 0;         // process; 0 when it is in a pid namespace that we do not see
+  pid_t pid = 0;  // process; 0 when it is in a pid namespace that we do not see
   bool opened = false;
   bool closed_after_write = false;
-  std::string path;      // in the session's mount namespace, without a trailing " (deleted)"
-  int fd = -1;           // of the file, valid during the call
+  std::string path;  // in the session's mount namespace, without a trailing " (deleted)"
+  int fd = -1;       // of the file, valid during the call
 };
 
-// True for file systems that are not watched: kernel interfaces, which would raise many events and mean little, and
-// those that ask a server, since opening an event's file there could hang the reader.
+// True for file systems that are not watched: kernel interfaces, which would raise many events and mean
+// little, and those that ask a server, since opening an event's file there could hang the reader.
 bool IsUnwatchedFileSystem(absl::string_view fs_type);
 
-// Not thread-safe. Events name files only: no directories, devices, pipes or sockets. The reader's own accesses raise
-// none: it is in another mount namespace.
+// Not thread-safe. Events name files only: no directories, devices, pipes or sockets. The reader's own
+// accesses raise none: it is in another mount namespace.
 class FanotifyGroup {
  public:
-  // `pid` is a process of the session in the mount namespace that the session shares with nobody: FailedPrecondition
-  // when it is the daemon's, that of process 1 or that of its parent. ResourceExhausted when root has no groups left
-  // (fs.fanotify.max_user_groups).
+  // `pid` is a process of the session in the mount namespace that the session shares with nobody:
+  // FailedPrecondition when it is the daemon's, that of process 1 or that of its parent. ResourceExhausted
+  // when root has no groups left (fs.fanotify.max_user_groups).
   static absl::StatusOr<std::unique_ptr<FanotifyGroup>> Create(pid_t pid);
 
   int fd() const { return group_.get(); }
@@ -52,8 +52,8 @@ class FanotifyGroup {
   bool MarkMount(int id, const std::string& mount_point);
 
   UniqueFd group_;
-  UniqueFd mountinfo_;   // holds the mount namespace
-  UniqueFd root_;        // of the process
+  UniqueFd mountinfo_;  // holds the mount namespace
+  UniqueFd root_;       // of the process
 };
 
 }  // namespace agentmon

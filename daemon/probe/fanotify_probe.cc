@@ -2,8 +2,8 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 
 #include <cerrno>
 
@@ -18,8 +18,8 @@
 namespace agentmon {
 namespace {
 
-// Between an event and its reading: the kernel merges what comes meanwhile (open and close of one file become one
-// event), and the notify source has time to say which opens were for writing.
+// Between an event and its reading: the kernel merges what comes meanwhile (open and close of one file become
+// one event), and the notify source has time to say which opens were for writing.
 constexpr int kGather_ms = 5;
 constexpr uint64_t kWakeKey = 0;
 
@@ -90,7 +90,7 @@ void FanotifyProbe::RemoveSession(uint64_t cgroup_id) {
   absl::MutexLock lock(&mutex_);
   const auto number = numbers_.find(cgroup_id);
   if (number == numbers_.end()) return;
-  sessions_.erase(number->second);   // closing takes the descriptors out of the epoll set
+  sessions_.erase(number->second);  // closing takes the descriptors out of the epoll set
   numbers_.erase(number);
 }
 
@@ -128,11 +128,13 @@ void FanotifyProbe::Serve(uint64_t key, CallerIdentities& callers) {
   }
   if (key == MountsKey(key >> 1)) {
     // A mount that cannot be marked is not seen; its session goes on.
-    if (const auto marks = session->group->MarkMounts(); !marks.ok()) LogDebug("fanotify: ", marks.status().message());
+    if (const auto marks = session->group->MarkMounts(); !marks.ok())
+      LogDebug("fanotify: ", marks.status().message());
     return;
   }
   session->reading = true;
-  const uint64_t lost = session->group->Read([&](const FanotifyEvent& event) { Record(*session, event, callers); });
+  const uint64_t lost =
+      session->group->Read([&](const FanotifyEvent& event) { Record(*session, event, callers); });
   session->reading = false;
   if (lost > 0) queue_->CountLost(lost);
 }
@@ -150,8 +152,9 @@ void FanotifyProbe::Record(const Session& session, const FanotifyEvent& event, C
   record.tid = record.pid;
   record.caller_uid = callers.Find(event.pid).uid;
   record.path = event.path;
-  const bool known = event.opened && options_.dedupe != nullptr &&
-                     options_.dedupe->WasOpenedForWriting(session.cgroup_id, event.pid, event.path, record.boot_ns);
+  const bool known =
+      event.opened && options_.dedupe != nullptr &&
+      options_.dedupe->WasOpenedForWriting(session.cgroup_id, event.pid, event.path, record.boot_ns);
   if (event.opened && !known) {
     record.kind = v1::OPEN;
     record.flags = AM_F_FIRST_ONLY;
@@ -161,7 +164,7 @@ void FanotifyProbe::Record(const Session& session, const FanotifyEvent& event, C
   }
   if (event.closed_after_write) {
     record.kind = v1::WRITE;
-    record.flags = AM_F_FIRST_ONLY;   // events of one file that wait are merged
+    record.flags = AM_F_FIRST_ONLY;  // events of one file that wait are merged
     queue_->Push(EncodeFileRecord(record));
   }
 }

@@ -1,5 +1,5 @@
-// Source "fanotify": what the programs of a session open and what they have written, from marks on the mounts of the
-// session's own mount namespace.
+// Source "fanotify": what the programs of a session open and what they have written, from marks on the mounts
+// of the session's own mount namespace.
 #pragma once
 
 #include <atomic>
@@ -20,16 +20,16 @@
 
 namespace agentmon {
 
-// OPEN for the first open of a file (again after it was written to), WRITE when a file that was open for writing is
-// closed. The kernel merges events that wait, so counts are lower bounds. Not seen: files of unwatched file systems
-// (IsUnwatchedFileSystem), of mount namespaces that a program of the session makes for itself, and for some
-// milliseconds those of a mount that was just made.
+// OPEN for the first open of a file (again after it was written to), WRITE when a file that was open for
+// writing is closed. The kernel merges events that wait, so counts are lower bounds. Not seen: files of
+// unwatched file systems (IsUnwatchedFileSystem), of mount namespaces that a program of the session makes for
+// itself, and for some milliseconds those of a mount that was just made.
 class FanotifyProbe : public Probe {
  public:
   struct Options {
     size_t queue_bytes = size_t{8} << 20;
-    size_t max_sessions = 100;               // of the 128 groups that root has by default, other programs need some
-    std::shared_ptr<OpenDedupe> dedupe;      // shared with the notify probe; may be null
+    size_t max_sessions = 100;  // of the 128 groups that root has by default, other programs need some
+    std::shared_ptr<OpenDedupe> dedupe;  // shared with the notify probe; may be null
   };
   // Core thread. `core` must outlive the probe.
   FanotifyProbe(TaskRunner& core, Options options);
@@ -51,7 +51,7 @@ class FanotifyProbe : public Probe {
   struct Session {
     uint64_t cgroup_id = 0;
     std::atomic<bool> reading{false};
-    std::unique_ptr<FanotifyGroup> group;   // used by the reader alone once it is added
+    std::unique_ptr<FanotifyGroup> group;  // used by the reader alone once it is added
   };
 
   void Run();
@@ -66,8 +66,8 @@ class FanotifyProbe : public Probe {
   std::atomic<bool> stopping_{false};
   std::thread reader_;
   absl::Mutex mutex_;
-  absl::flat_hash_map<uint64_t, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);   // by number
-  absl::flat_hash_map<uint64_t, uint64_t> numbers_ ABSL_GUARDED_BY(mutex_);                     // by cgroup id
+  absl::flat_hash_map<uint64_t, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);  // by number
+  absl::flat_hash_map<uint64_t, uint64_t> numbers_ ABSL_GUARDED_BY(mutex_);                   // by cgroup id
   uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 1;
 };
 

@@ -24,7 +24,8 @@ uint64_t Length(const MediatedCall& call, const seccomp_notif& request) {
 
 }  // namespace
 
-CaptureResult FileCall::Capture(const MediatedCall& call, const seccomp_notif& request, const CaptureOptions& options) {
+CaptureResult FileCall::Capture(const MediatedCall& call, const seccomp_notif& request,
+                                const CaptureOptions& options) {
   tid_ = static_cast<pid_t>(request.pid);
   record_.source = v1::NOTIFY;
   record_.flags = AM_F_AS_ASKED;
@@ -46,7 +47,7 @@ CaptureResult FileCall::ReadFlags(const MediatedCall& call, const seccomp_notif&
       record_.mode = static_cast<uint32_t>(args[call.value]);
       break;
     case FileAct::kOpenHow: {
-      open_how how{};   // its first version is all that is looked at
+      open_how how{};  // its first version is all that is looked at
       if (!ReadCallerBytes(tid_, args[call.flags], &how, sizeof(how))) return CaptureResult::kNothing;
       record_.open_flags = static_cast<uint32_t>(how.flags);
       record_.mode = static_cast<uint32_t>(how.mode);
@@ -56,7 +57,7 @@ CaptureResult FileCall::ReadFlags(const MediatedCall& call, const seccomp_notif&
       if (call.flags >= 0) at_flags_ = args[call.flags];
       return CaptureResult::kCall;
   }
-  if ((record_.open_flags & O_CREAT) == 0) record_.mode = 0;   // whatever was in the register
+  if ((record_.open_flags & O_CREAT) == 0) record_.mode = 0;  // whatever was in the register
   const bool changes = (record_.open_flags & kMediatedOpenFlags) != 0 && (record_.open_flags & O_PATH) == 0;
   return changes ? CaptureResult::kCall : CaptureResult::kNothing;
 }
@@ -64,7 +65,7 @@ CaptureResult FileCall::ReadFlags(const MediatedCall& call, const seccomp_notif&
 CaptureResult FileCall::CaptureNames(const MediatedCall& call, const seccomp_notif& request) {
   if (call.fd >= 0) {
     const int fd = AsFd(request.data.args[call.fd]);
-    if (fd < 0) return CaptureResult::kNothing;   // EBADF
+    if (fd < 0) return CaptureResult::kNothing;  // EBADF
     name_.base = CallerFdPath(tid_, fd);
     return name_.base.empty() ? CaptureResult::kNothing : CaptureResult::kCall;
   }
@@ -72,7 +73,7 @@ CaptureResult FileCall::CaptureNames(const MediatedCall& call, const seccomp_not
   dirfd_ = call.dirfd >= 0 ? AsFd(request.data.args[call.dirfd]) : AT_FDCWD;
   if (call.new_path < 0) return CaptureResult::kCall;
   has_new_name_ = true;
-  if (call.act == FileAct::kSymlink) {   // the target is text, never a name to resolve
+  if (call.act == FileAct::kSymlink) {  // the target is text, never a name to resolve
     const ReadResult r = ReadCallerString(tid_, request.data.args[call.new_path], &new_name_.name);
     return r == ReadResult::kFault ? CaptureResult::kNothing : CaptureResult::kCall;
   }
@@ -80,13 +81,14 @@ CaptureResult FileCall::CaptureNames(const MediatedCall& call, const seccomp_not
                                                                          : CaptureResult::kNothing;
 }
 
-bool FileCall::CaptureName(const seccomp_notif& request, int dirfd_argument, int path_argument, AskedName* name) {
+bool FileCall::CaptureName(const seccomp_notif& request, int dirfd_argument, int path_argument,
+                           AskedName* name) {
   const uint64_t address = request.data.args[path_argument];
   switch (ReadCallerString(tid_, address, &name->name)) {
     case ReadResult::kOk:
       break;
     case ReadResult::kCut:
-      cut_ = true;   // ENAMETOOLONG for the caller, an attempt all the same
+      cut_ = true;  // ENAMETOOLONG for the caller, an attempt all the same
       break;
     case ReadResult::kFault:
       // A null path with AT_EMPTY_PATH names the descriptor (Linux 6.11); anything else is EFAULT.
@@ -99,7 +101,8 @@ bool FileCall::CaptureName(const seccomp_notif& request, int dirfd_argument, int
   return true;
 }
 
-CaptureResult FileCall::Classify(const MediatedCall& call, const seccomp_notif& request, const CaptureOptions& options) {
+CaptureResult FileCall::Classify(const MediatedCall& call, const seccomp_notif& request,
+                                 const CaptureOptions& options) {
   const auto& args = request.data.args;
   switch (call.act) {
     case FileAct::kOpen:
@@ -124,7 +127,9 @@ CaptureResult FileCall::Classify(const MediatedCall& call, const seccomp_notif& 
     case FileAct::kMkdir:
     case FileAct::kMknod:
     case FileAct::kChmod:
-      record_.kind = call.act == FileAct::kMkdir ? v1::MKDIR : call.act == FileAct::kMknod ? v1::MKNOD : v1::CHMOD;
+      record_.kind = call.act == FileAct::kMkdir   ? v1::MKDIR
+                     : call.act == FileAct::kMknod ? v1::MKNOD
+                                                   : v1::CHMOD;
       record_.mode = static_cast<uint32_t>(args[call.value]);
       break;
     case FileAct::kChown:
@@ -142,7 +147,7 @@ CaptureResult FileCall::Classify(const MediatedCall& call, const seccomp_notif& 
 
 CaptureResult FileCall::ClassifyOpen(const seccomp_notif& request, const CaptureOptions& options) {
   const uint32_t flags = record_.open_flags;
-  if ((flags & O_TMPFILE) == O_TMPFILE) {   // a file without a name: the path is its directory's
+  if ((flags & O_TMPFILE) == O_TMPFILE) {  // a file without a name: the path is its directory's
     record_.kind = v1::CREATE;
     return CaptureResult::kCall;
   }
@@ -154,8 +159,9 @@ CaptureResult FileCall::ClassifyOpen(const seccomp_notif& request, const Capture
   return creates || writes ? CaptureResult::kCall : CaptureResult::kNothing;
 }
 
-// One look-up through procfs. Absolute symbolic links on the way are followed in the daemon's root, which differs
-// only inside of containers; a second descriptor for the exact answer would cost the waiting caller twice as much.
+// One look-up through procfs. Absolute symbolic links on the way are followed in the daemon's root, which
+// differs only inside of containers; a second descriptor for the exact answer would cost the waiting caller
+// twice as much.
 bool FileCall::Exists(pid_t tid) const {
   std::string path = absl::StrCat("/proc/", tid);
   if (absl::StartsWith(name_.name, "/")) {

@@ -20,7 +20,7 @@
 namespace agentmon {
 namespace {
 
-constexpr int64_t kKnownFor_ns = 1'000'000'000;   // changes made from outside the session are not seen
+constexpr int64_t kKnownFor_ns = 1'000'000'000;  // changes made from outside the session are not seen
 constexpr size_t kKnownMax = 4096;
 
 // Its target, or empty.
@@ -38,8 +38,8 @@ std::string WithoutOurPid(std::string path, pid_t tgid) {
   return absl::StrCat("/proc/", tgid, path.substr(ours.size()));
 }
 
-// /proc/self, /dev/fd and the like mean the caller, and are written down so without asking the file system, where
-// they would mean us. Nothing else below these two needs resolving. Empty for any other path.
+// /proc/self, /dev/fd and the like mean the caller, and are written down so without asking the file system,
+// where they would mean us. Nothing else below these two needs resolving. Empty for any other path.
 std::string WellKnown(absl::string_view path, pid_t tgid) {
   if (!absl::StartsWith(path, "/proc/") && !absl::StartsWith(path, "/dev/")) return "";
   const std::string normal = NormalizePath(path);
@@ -55,7 +55,8 @@ std::string ResolveDirectory(pid_t tid, std::string directory, bool below_base) 
   UniqueFd root(open(link, O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!root.valid()) return "";
   if (below_base) {
-    // The kernel names the base from the root of the mount namespace; after a chroot the caller's root lies below.
+    // The kernel names the base from the root of the mount namespace; after a chroot the caller's root lies
+    // below.
     const std::string root_path = ReadLink(link);
     if (root_path.size() > 1 && absl::StartsWith(directory, absl::StrCat(root_path, "/"))) {
       directory = directory.substr(root_path.size());
@@ -113,12 +114,13 @@ std::string PathResolver::Resolve(pid_t tid, pid_t tgid, const AskedName& asked,
   return absl::StrCat(resolved == "/" ? "" : resolved, "/", leaf);
 }
 
-std::string PathResolver::Directory(pid_t tid, pid_t tgid, const AskedName& asked, absl::string_view name_directory,
-                                    int64_t now_ns) {
+std::string PathResolver::Directory(pid_t tid, pid_t tgid, const AskedName& asked,
+                                    absl::string_view name_directory, int64_t now_ns) {
   const bool below_base = !absl::StartsWith(name_directory, "/");
   std::string full = below_base ? absl::StrCat(asked.base, "/", name_directory) : std::string(name_directory);
   const auto key = std::make_pair(tgid, std::move(full));
-  if (const auto known = directories_.find(key); known != directories_.end() && now_ns < known->second.until_ns) {
+  if (const auto known = directories_.find(key);
+      known != directories_.end() && now_ns < known->second.until_ns) {
     return known->second.path;
   }
   std::string path = WithoutOurPid(ResolveDirectory(tid, key.second, below_base), tgid);

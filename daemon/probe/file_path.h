@@ -14,8 +14,9 @@ namespace agentmon {
 
 // A name as a system call got it, taken while the call waited.
 struct AskedName {
-  std::string base;   // path of the directory that a relative name starts from; empty when the name is absolute
-  std::string name;   // empty: base is the object itself
+  std::string
+      base;  // path of the directory that a relative name starts from; empty when the name is absolute
+  std::string name;  // empty: base is the object itself
 };
 
 // "a//b/./c/../d" -> "a/b/d", without looking at the file system; what goes above the start is dropped.
@@ -24,9 +25,9 @@ std::string NormalizePath(absl::string_view path);
 // Base and name joined, normalized.
 std::string JoinName(const AskedName& asked);
 
-// Resolves the directory part of names in the root of the process that gave them. The last component stays as it
-// was given, also where it is a symbolic link. One thread's own. May wait for a file system. What cannot be resolved,
-// for example because the process is gone, stays as it was written. Needs openat2 (Linux 5.6).
+// Resolves the directory part of names in the root of the process that gave them. The last component stays as
+// it was given, also where it is a symbolic link. One thread's own. May wait for a file system. What cannot
+// be resolved, for example because the process is gone, stays as it was written. Needs openat2 (Linux 5.6).
 class PathResolver {
  public:
   std::string Resolve(pid_t tid, pid_t tgid, const AskedName& asked, int64_t now_ns);

@@ -43,7 +43,8 @@ std::vector<uint8_t> EncodeFileRecord(const FileRecord& record) {
   std::vector<uint8_t> bytes(file.h.size);
   std::memcpy(bytes.data(), &file, sizeof(file));
   if (!path.empty()) std::memcpy(bytes.data() + sizeof(file), path.data(), path.size());
-  if (!new_path.empty()) std::memcpy(bytes.data() + sizeof(file) + path.size(), new_path.data(), new_path.size());
+  if (!new_path.empty())
+    std::memcpy(bytes.data() + sizeof(file) + path.size(), new_path.data(), new_path.size());
   return bytes;
 }
 

@@ -12,15 +12,15 @@ namespace agentmon {
 struct FileRecord {
   v1::Source source = v1::SOURCE_UNSPECIFIED;
   v1::EventKind kind = v1::EVENT_KIND_UNSPECIFIED;
-  uint32_t flags = 0;          // AM_F_*
+  uint32_t flags = 0;  // AM_F_*
   int64_t boot_ns = 0;
   uint64_t cgroup_id = 0;
-  uint32_t pid = 0;            // thread-group id
+  uint32_t pid = 0;  // thread-group id
   uint32_t tid = 0;
   uint32_t caller_uid = 0;
   uint32_t open_flags = 0;
   uint32_t mode = 0;
-  int32_t uid = -1;            // chown
+  int32_t uid = -1;  // chown
   int32_t gid = -1;
   uint64_t size = 0;
   std::string path;

@@ -10,8 +10,8 @@
 namespace agentmon {
 namespace {
 
-// One serving thread's view: caches of its own, the queue shared. Holds what it uses: a thread that hangs outlives
-// the probe.
+// One serving thread's view: caches of its own, the queue shared. Holds what it uses: a thread that hangs
+// outlives the probe.
 class FileCallServer : public NotifyServer {
  public:
   FileCallServer(CallTable calls, std::shared_ptr<RecordQueue> queue, std::shared_ptr<OpenDedupe> dedupe)
@@ -21,7 +21,7 @@ class FileCallServer : public NotifyServer {
     call_ = FileCall();
     result_ = CaptureResult::kNothing;
     const MediatedCall* call = calls_.Find(request.data.arch, request.data.nr);
-    if (call == nullptr || request.pid == 0) return;   // pid 0: not in a pid namespace that we see
+    if (call == nullptr || request.pid == 0) return;  // pid 0: not in a pid namespace that we see
     boot_ns_ = clock_.BootNs();
     tid_ = static_cast<pid_t>(request.pid);
     caller_ = identities_.Find(tid_);

@@ -10,8 +10,8 @@
 namespace agentmon {
 
 struct alignas(64) NotifySlot {
-  std::atomic<uint64_t> cgroup_id;   // whose listener is being read; 0 = none
-  seccomp_notif request;             // the kernel writes it when the request is taken; id 0 = nothing taken
+  std::atomic<uint64_t> cgroup_id;  // whose listener is being read; 0 = none
+  seccomp_notif request;            // the kernel writes it when the request is taken; id 0 = nothing taken
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 

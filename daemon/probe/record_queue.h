@@ -39,7 +39,7 @@ class RecordQueue : public std::enable_shared_from_this<RecordQueue> {
   TaskRunner& core_;
   RecordSink& sink_;
   const size_t capacity_bytes_;
-  std::vector<uint8_t> taken_;   // core thread
+  std::vector<uint8_t> taken_;  // core thread
   std::atomic<uint64_t> records_{0};
   std::atomic<uint64_t> lost_{0};
   absl::Mutex mutex_;

@@ -31,8 +31,8 @@ class RingReader {
 
   size_t bytes_ = 0;
   size_t mapped_ = 0;
-  uint64_t* consumer_ = nullptr;          // a page of its own, ours to write
-  const uint8_t* producer_ = nullptr;     // a page, then the data
+  uint64_t* consumer_ = nullptr;       // a page of its own, ours to write
+  const uint8_t* producer_ = nullptr;  // a page, then the data
   const uint8_t* data_ = nullptr;
 };
 

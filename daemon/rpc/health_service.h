@@ -16,17 +16,17 @@ class HealthService final : public grpc::health::v1::Health::Service {
     using Response = grpc::health::v1::HealthCheckResponse;
     return Unary<Response>(deps_, *context, Access::kAnyone, response,
                            [&](const Caller&) -> absl::StatusOr<Response> {
-      const std::string& name = request->service();
-      if (!name.empty() && name != "agentmon.v1.Sessions" && name != "agentmon.v1.Timeline" &&
-          name != "agentmon.v1.Host") {
-        return absl::NotFoundError("no such service");
-      }
-      return CallCore<Response>(deps_.core, []() -> absl::StatusOr<Response> {
-        Response serving;
-        serving.set_status(Response::SERVING);
-        return serving;
-      });
-    });
+                             const std::string& name = request->service();
+                             if (!name.empty() && name != "agentmon.v1.Sessions" &&
+                                 name != "agentmon.v1.Timeline" && name != "agentmon.v1.Host") {
+                               return absl::NotFoundError("no such service");
+                             }
+                             return CallCore<Response>(deps_.core, []() -> absl::StatusOr<Response> {
+                               Response serving;
+                               serving.set_status(Response::SERVING);
+                               return serving;
+                             });
+                           });
   }
   // Watch is left to the base class: UNIMPLEMENTED, which the protocol allows and clients understand.
 

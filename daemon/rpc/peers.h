@@ -43,7 +43,7 @@ class Peers {
  private:
   struct Connection {
     Caller caller;
-    uint64_t inode;   // of the socket: a number whose socket has another inode is not this connection
+    uint64_t inode;  // of the socket: a number whose socket has another inode is not this connection
   };
   void ForgetClosed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t CountOf(uid_t uid) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

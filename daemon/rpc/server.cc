@@ -65,9 +65,10 @@ absl::StatusOr<UniqueFd> ListenOn(const std::string& path) {
       return absl::FailedPreconditionError(absl::StrCat("another daemon listens on ", path));
     }
   }
-  struct stat st{};
+  struct stat st {};
   if (::lstat(path.c_str(), &st) == 0) {
-    if (!S_ISSOCK(st.st_mode)) return absl::FailedPreconditionError(absl::StrCat(path, " is in the way: not a socket"));
+    if (!S_ISSOCK(st.st_mode))
+      return absl::FailedPreconditionError(absl::StrCat(path, " is in the way: not a socket"));
     ::unlink(path.c_str());
   }
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

@@ -34,7 +34,7 @@ class RpcServer {
   void StopGrpc();
 
   UniqueFd listener_;
-  UniqueFd stop_;   // eventfd
+  UniqueFd stop_;  // eventfd
   Peers& peers_;
   const std::vector<grpc::Service*> services_;
   // Accept thread.

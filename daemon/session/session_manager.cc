@@ -30,7 +30,7 @@ std::string RandomBytes(size_t size) {
   std::string bytes(size, '\0');
   if (::getrandom(bytes.data(), size, 0) != static_cast<ssize_t>(size)) {
     LogError("getrandom failed");
-    ::abort();   // no unguessable token without it
+    ::abort();  // no unguessable token without it
   }
   return bytes;
 }
@@ -43,9 +43,7 @@ std::string NewId() {
   return id;
 }
 
-absl::Status TooBig(absl::string_view what) {
-  return Refusal(StatusCode::kInvalidArgument, "TOO_BIG", what);
-}
+absl::Status TooBig(absl::string_view what) { return Refusal(StatusCode::kInvalidArgument, "TOO_BIG", what); }
 
 }  // namespace
 
@@ -66,7 +64,7 @@ absl::Status CheckStartFields(const std::string& name, const std::string& worksp
 }
 
 void SetCommand(v1::Session& session, const std::vector<std::string>& argv) {
-  Event event;   // shown and stored like an exec's arguments, so secrets go the same way
+  Event event;  // shown and stored like an exec's arguments, so secrets go the same way
   size_t kept = 0;
   for (const std::string& word : argv) {
     if ((kept += word.size() + 1) > kMaxCommand) break;
@@ -78,9 +76,12 @@ void SetCommand(v1::Session& session, const std::vector<std::string>& argv) {
 
 absl::string_view RoleName(Role role) {
   switch (role) {
-    case Role::kAdmin: return "admin";
-    case Role::kUser: return "user";
-    case Role::kAgent: break;
+    case Role::kAdmin:
+      return "admin";
+    case Role::kUser:
+      return "user";
+    case Role::kAgent:
+      break;
   }
   return "agent";
 }
@@ -135,7 +136,8 @@ absl::StatusOr<SessionManager::StatePtr> SessionManager::Make(uid_t uid, v1::Ses
   return state;
 }
 
-absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller, const v1::StartRequest& request) {
+absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller,
+                                                        const v1::StartRequest& request) {
   RETURN_IF_ERROR(CheckMayStart(caller));
   RETURN_IF_ERROR(CheckStartFields(request.name(), request.workspace(), request.labels()));
   if (request.ByteSizeLong() > kMaxCommand * 4) return TooBig("the request is larger than 256 KiB");
@@ -158,12 +160,12 @@ absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller, co
   });
   // A migration soon after another one takes 14 us in place of 10 to 15 ms (the kernel's cgroup lock stays
   // in writer mode for a while), so the lock is taken now, while the caller starts its shim.
-  const bool posted [[maybe_unused]] = deps_.workers.TryPost([cgroup = ProcFs().CgroupPath(getpid()),
-                                                              mount = deps_.cgroups.mount()] {
-    if (!cgroup.ok()) return;
-    const auto own = Cgroup::Open(mount + *cgroup);
-    if (own.ok()) own->AddProcess(getpid()).IgnoreError();
-  });
+  const bool posted [[maybe_unused]] =
+      deps_.workers.TryPost([cgroup = ProcFs().CgroupPath(getpid()), mount = deps_.cgroups.mount()] {
+        if (!cgroup.ok()) return;
+        const auto own = Cgroup::Open(mount + *cgroup);
+        if (own.ok()) own->AddProcess(getpid()).IgnoreError();
+      });
   v1::StartResponse response;
   response.set_session(state->info.id());
   response.set_token(state->token);
@@ -182,7 +184,8 @@ void SessionManager::Attach(const Caller& caller, const v1::AttachRequest& reque
                         "tokens are for one use, within 30 s, by the user who asked for the session"));
   }
   if (caller.role == Role::kAgent) {
-    return done(Refusal(StatusCode::kPermissionDenied, "IN_A_SESSION", "this process is in a session already"));
+    return done(
+        Refusal(StatusCode::kPermissionDenied, "IN_A_SESSION", "this process is in a session already"));
   }
   const StatePtr state = it->second;
   state->attaching = true;
@@ -201,8 +204,9 @@ void SessionManager::Attach(const Caller& caller, const v1::AttachRequest& reque
   }
 }
 
-void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller, const std::string& no_namespace,
-                                  absl::Status moved, const Done<v1::AttachResponse>& done) {
+void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
+                                  const std::string& no_namespace, absl::Status moved,
+                                  const Done<v1::AttachResponse>& done) {
   state->attaching = false;
   if (state->ended) {
     return done(Refusal(StatusCode::kAborted, "ENDED", "the session was stopped before it began"));
@@ -213,8 +217,9 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller, c
   }
   state->shim_pid = caller.pid;
   state->populated_once = true;
-  SetSource(state, v1::FANOTIFY, no_namespace.empty() ? deps_.observation.AddMounts(state->cgroup_id, caller.pid)
-                                                      : absl::UnavailableError(no_namespace));
+  SetSource(state, v1::FANOTIFY,
+            no_namespace.empty() ? deps_.observation.AddMounts(state->cgroup_id, caller.pid)
+                                 : absl::UnavailableError(no_namespace));
   bool notify = false;
   for (const v1::SourceState& source : state->info.sources()) {
     if (source.source() == v1::NOTIFY) notify = source.active();

@@ -28,7 +28,7 @@ namespace agentmon {
 struct SessionLimits {
   size_t sessions_per_uid = 1000;
   size_t sessions = 4000;
-  absl::Duration attach_timeout = absl::Seconds(30);   // from Start to the shim's Attach
+  absl::Duration attach_timeout = absl::Seconds(30);  // from Start to the shim's Attach
   absl::Duration default_grace = absl::Seconds(3);
 };
 
@@ -110,13 +110,13 @@ class SessionManager : public EventSink {
   SessionDeps deps_;
   SessionLimits limits_;
   ProcFs proc_;
-  std::map<std::string, StatePtr> sessions_;                     // by id
+  std::map<std::string, StatePtr> sessions_;  // by id
   absl::flat_hash_map<std::string, StatePtr> by_token_;
   absl::flat_hash_map<uint64_t, StatePtr> by_cgroup_;
   // Stop callers wait for the end.
   struct Waiter;
   std::multimap<std::string, std::shared_ptr<Waiter>> waiters_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);   // for tasks that come back late
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for tasks that come back late
 };
 
 }  // namespace agentmon

@@ -24,13 +24,14 @@ void SessionManager::Recover(uint64_t daemon_lost_ns) {
   deps_.observation.SessionMembersChanged();
 }
 
-void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session> known, uint64_t daemon_lost_ns) {
+void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session> known,
+                                uint64_t daemon_lost_ns) {
   auto state = std::make_shared<SessionState>();
   if (known.has_value()) {
     state->info = *known;
   } else {
     state->info.set_id(id);
-    state->info.set_uid(0);   // nobody's but the administrator's: who owned it is not known
+    state->info.set_uid(0);  // nobody's but the administrator's: who owned it is not known
     state->info.set_started_ns(absl::ToUnixNanos(deps_.clock.Wall()));
     state->info.set_cgroup(deps_.cgroups.RelativePath(id));
   }

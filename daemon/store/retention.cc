@@ -62,13 +62,17 @@ absl::Status Retention::Prepare() {
   ASSIGN_OR_RETURN(page_count_, db.Prepare("PRAGMA page_count"));
   ASSIGN_OR_RETURN(free_count_, db.Prepare("PRAGMA freelist_count"));
   ASSIGN_OR_RETURN(oldest_, db.Prepare("SELECT wall_ns FROM events ORDER BY wall_ns LIMIT 1"));
-  ASSIGN_OR_RETURN(find_batch_, db.Prepare(
-      "SELECT last_seq, number, first_seq, min_ns, max_ns, parts FROM batches "
-      "WHERE last_seq >= ? AND content_pruned = 0 ORDER BY last_seq LIMIT 1"));
-  ASSIGN_OR_RETURN(remove_, db.Prepare(absl::StrCat(
-      "DELETE FROM events INDEXED BY events_session WHERE session = ? AND wall_ns BETWEEN ? AND ? "
-      "AND seq BETWEEN ? AND ? AND ", kKeptSql, " = ?")));
-  ASSIGN_OR_RETURN(mark_batch_, db.Prepare("UPDATE batches SET parts = ?, content_pruned = ? WHERE last_seq = ?"));
+  ASSIGN_OR_RETURN(find_batch_,
+                   db.Prepare("SELECT last_seq, number, first_seq, min_ns, max_ns, parts FROM batches "
+                              "WHERE last_seq >= ? AND content_pruned = 0 ORDER BY last_seq LIMIT 1"));
+  ASSIGN_OR_RETURN(
+      remove_,
+      db.Prepare(absl::StrCat(
+          "DELETE FROM events INDEXED BY events_session WHERE session = ? AND wall_ns BETWEEN ? AND ? "
+          "AND seq BETWEEN ? AND ? AND ",
+          kKeptSql, " = ?")));
+  ASSIGN_OR_RETURN(mark_batch_,
+                   db.Prepare("UPDATE batches SET parts = ?, content_pruned = ? WHERE last_seq = ?"));
   prepared_ = true;
   return absl::OkStatus();
 }
@@ -149,8 +153,9 @@ absl::StatusOr<bool> Retention::PruneOld(absl::Time until) {
     if (age == absl::InfiniteDuration()) continue;
     const int64_t before_ns = absl::ToUnixNanos(clock_.Wall() - age);
     ASSIGN_OR_RETURN(Statement find, file_.database().Prepare(absl::StrCat(
-        "SELECT seq, wall_ns FROM events INDEXED BY ", kept ? "events_kept WHERE " : "events_time WHERE NOT ", kKeptSql,
-        " AND wall_ns >= ? AND wall_ns < ? ORDER BY wall_ns LIMIT 1")));
+                                         "SELECT seq, wall_ns FROM events INDEXED BY ",
+                                         kept ? "events_kept WHERE " : "events_time WHERE NOT ", kKeptSql,
+                                         " AND wall_ns >= ? AND wall_ns < ? ORDER BY wall_ns LIMIT 1")));
     while (true) {
       find.Int(kept ? std::numeric_limits<int64_t>::min() : plain_from_ns_).Int(before_ns);
       ASSIGN_OR_RETURN(const bool row, find.Step());
@@ -177,7 +182,8 @@ std::vector<PruneCandidate> Retention::Candidates(bool kept, std::optional<uint3
 }
 
 std::optional<Retention::Victim> Retention::OverShare() const {
-  const auto session_bytes = static_cast<uint64_t>(limits_.session_share * static_cast<double>(limits_.max_bytes));
+  const auto session_bytes =
+      static_cast<uint64_t>(limits_.session_share * static_cast<double>(limits_.max_bytes));
   const auto uid_bytes = static_cast<uint64_t>(limits_.uid_share * static_cast<double>(limits_.max_bytes));
   absl::flat_hash_map<uint32_t, uint64_t> by_uid;
   for (const auto& [num, entry] : file_.sessions().entries()) {
@@ -248,7 +254,8 @@ absl::StatusOr<uint64_t> Retention::PruneBatchAt(uint64_t seq, int64_t session, 
   if (session == 0 && !changed) return 0;
   if (changed) {
     const std::string encoded = EncodeParts(*parts);
-    RETURN_IF_ERROR(mark_batch_.Blob(encoded).Int(all_pruned).Int(static_cast<int64_t>(batch.last_seq)).Run());
+    RETURN_IF_ERROR(
+        mark_batch_.Blob(encoded).Int(all_pruned).Int(static_cast<int64_t>(batch.last_seq)).Run());
     if (all_pruned && pruned_batches_) ++*pruned_batches_;
   }
   return batch.last_seq;
@@ -276,8 +283,10 @@ absl::Status Retention::FoldPrunedBatches() {
   }
   if (*pruned_batches_ <= limits_.max_pruned_batches) return absl::OkStatus();
   const uint64_t excess = *pruned_batches_ - limits_.max_pruned_batches;
-  ASSIGN_OR_RETURN(Statement select, file_.database().Prepare(
-      "SELECT last_seq, number, first_seq, hash, content_pruned FROM batches ORDER BY last_seq LIMIT ?"));
+  ASSIGN_OR_RETURN(
+      Statement select,
+      file_.database().Prepare(
+          "SELECT last_seq, number, first_seq, hash, content_pruned FROM batches ORDER BY last_seq LIMIT ?"));
   select.Int(static_cast<int64_t>(std::min<uint64_t>(excess, kFoldAtOnce)));
   int64_t last_seq = 0, number = 0, events = 0;
   std::string hash;
@@ -294,8 +303,9 @@ absl::Status Retention::FoldPrunedBatches() {
   select.Reset();
   if (folded == 0) return absl::OkStatus();
   *pruned_batches_ -= folded;
-  ASSIGN_OR_RETURN(Statement move, file_.database().Prepare(
-      "UPDATE anchor SET number = ?, last_seq = ?, hash = ?, events = events + ?"));
+  ASSIGN_OR_RETURN(
+      Statement move,
+      file_.database().Prepare("UPDATE anchor SET number = ?, last_seq = ?, hash = ?, events = events + ?"));
   RETURN_IF_ERROR(move.Int(number).Int(last_seq).Blob(hash).Int(events).Run());
   ASSIGN_OR_RETURN(Statement remove, file_.database().Prepare("DELETE FROM batches WHERE last_seq <= ?"));
   return remove.Int(last_seq).Run();

@@ -5,10 +5,11 @@
 //   2. a session over its share of max_bytes loses its own oldest plain rows, then its own oldest kept ones;
 //      kept rows alone may take half of the share
 //   3. a uid over its share loses the oldest rows of its sessions, but not of small ones
-//   4. over max_bytes, the oldest plain rows go, but not of small sessions nor of small uids; kept rows in the
+//   4. over max_bytes, the oldest plain rows go, but not of small sessions nor of small uids; kept rows in
+//   the
 //      same way once no plain row is left
-// Small is less than half the average: of the uid's sessions, of the uids. So whoever floods the store pays for
-// it, no plain row pushes out a kept one, and sessions of like size lose their oldest rows in turn.
+// Small is less than half the average: of the uid's sessions, of the uids. So whoever floods the store pays
+// for it, no plain row pushes out a kept one, and sessions of like size lose their oldest rows in turn.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +25,12 @@
 namespace agentmon {
 
 struct RetentionLimits {
-  uint64_t max_bytes = uint64_t{2} << 30;     // database and log together
+  uint64_t max_bytes = uint64_t{2} << 30;  // database and log together
   absl::Duration max_age = absl::Hours(24 * 90);
   absl::Duration kept_max_age = absl::Hours(24 * 365);  // max_age when that is longer
   double session_share = 0.5;
   double uid_share = 0.8;
-  uint64_t max_pruned_batches = 100'000;      // more are folded into the chain's anchor
+  uint64_t max_pruned_batches = 100'000;  // more are folded into the chain's anchor
 };
 
 // A session with rows of the class that is to shrink.
@@ -47,7 +48,8 @@ class Retention {
   Retention(BatchWriter& file, const StateDir& dir, const Clock& clock, RetentionLimits limits);
 
   void SetLimits(const RetentionLimits& limits) { limits_ = limits; }
-  // Makes room as fast as rows come in; returns soon while the limit is kept. True when there was something to do.
+  // Makes room as fast as rows come in; returns soon while the limit is kept. True when there was something
+  // to do.
   absl::StatusOr<bool> AfterBatch();
   // Does all that is due, gives free pages back, forgets ended sessions without rows.
   absl::Status WhenIdle();

@@ -39,7 +39,8 @@ class TempDir {
   std::vector<std::string> Names(const std::string& part) const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path_)) {
-      if (entry.path().filename().string().find(part) != std::string::npos) names.push_back(entry.path().filename());
+      if (entry.path().filename().string().find(part) != std::string::npos)
+        names.push_back(entry.path().filename());
     }
     std::sort(names.begin(), names.end());
     return names;
@@ -117,7 +118,8 @@ inline Event MakeDenial(const std::string& session, int64_t wall_ns) {
   return event;
 }
 
-inline v1::Session MakeSession(const std::string& id, uint32_t uid, int64_t started_ns = 1, const std::string& name = "") {
+inline v1::Session MakeSession(const std::string& id, uint32_t uid, int64_t started_ns = 1,
+                               const std::string& name = "") {
   v1::Session session;
   session.set_id(id);
   session.set_uid(uid);
@@ -144,7 +146,13 @@ inline std::unique_ptr<EventStore> OpenStore(EventStore::Options options) {
   return *std::move(store);
 }
 
+// A query waits only a moment for what was sent before; a loaded machine may need more.
+inline void FlushUnlessInTrouble(EventStore& store) {
+  if (store.Status().state().find("events wait") != 0) store.Flush(absl::Seconds(10));
+}
+
 inline std::vector<Event> QueryAll(EventStore& store, QueryOptions options) {
+  FlushUnlessInTrouble(store);
   std::vector<Event> events;
   const absl::Status status = store.Query(options, [&](std::vector<Event> chunk) {
     CHECK(chunk.size() <= kQueryChunk);

@@ -27,7 +27,11 @@ constexpr absl::Duration kTroublePause = absl::Milliseconds(20);
 }  // namespace
 
 Writer::Writer(const StateDir& dir, const Clock& clock, Intake& intake, Options options)
-    : dir_(dir), clock_(clock), intake_(intake), options_(std::move(options)), backoff_(kFirstRetry),
+    : dir_(dir),
+      clock_(clock),
+      intake_(intake),
+      options_(std::move(options)),
+      backoff_(kFirstRetry),
       limits_(options_.retention) {}
 
 Writer::~Writer() { Stop(absl::Seconds(2)); }
@@ -72,7 +76,8 @@ RetentionLimits Writer::limits() const {
 
 absl::Duration Writer::SleepTime() const {
   const bool has_work = !pending_.empty() || intake_.has_losses();
-  if (has_work) return InTrouble() ? std::max(retry_at_ - absl::Now(), absl::ZeroDuration()) : absl::ZeroDuration();
+  if (has_work)
+    return InTrouble() ? std::max(retry_at_ - absl::Now(), absl::ZeroDuration()) : absl::ZeroDuration();
   if (InTrouble() || log_stays_) return kIdleRetry;
   return idle_done_ ? kAgeCheck : options_.idle_after;
 }
@@ -100,7 +105,8 @@ void Writer::Run() {
   for (const Intake::Chunk& chunk : pending_) intake_.GiveUp(chunk);
   pending_.clear();
   LogHead(true);
-  if (file_ != nullptr && !file_->database().Checkpoint()) LogWarning("store: the write-ahead log was not folded in");
+  if (file_ != nullptr && !file_->database().Checkpoint())
+    LogWarning("store: the write-ahead log was not folded in");
   retention_.reset();
   file_.reset();
 }
@@ -159,7 +165,8 @@ absl::Status Writer::EnsureOpen() {
   file_.reset();
   ASSIGN_OR_RETURN(OpenedDatabase opened, OpenForWriting(dir_, clock_.Wall()));
   if (!opened.set_aside.empty()) set_aside_ = opened.set_aside;
-  absl::StatusOr<std::unique_ptr<BatchWriter>> file = BatchWriter::Create(std::move(opened.database), last_seq_);
+  absl::StatusOr<std::unique_ptr<BatchWriter>> file =
+      BatchWriter::Create(std::move(opened.database), last_seq_);
   if (absl::IsDataLoss(file.status())) {
     SetAside(file.status());
     return absl::UnavailableError(set_aside_);
@@ -186,7 +193,8 @@ absl::Status Writer::WriteBatch() {
     return status;
   }
   size_t chunks = 0;
-  for (size_t events = 0; chunks < pending_.size() && (chunks == 0 || events + pending_[chunks].events <= kBatchEvents);
+  for (size_t events = 0;
+       chunks < pending_.size() && (chunks == 0 || events + pending_[chunks].events <= kBatchEvents);
        ++chunks) {
     events += pending_[chunks].events;
   }
@@ -230,7 +238,8 @@ absl::Status Writer::PutChunk(const Intake::Chunk& chunk) {
     at += item.size;
     if (item.type == Intake::ItemType::kEvent) {
       Event& event = NextEvent();
-      if (!event.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return absl::InternalError("event");
+      if (!event.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+        return absl::InternalError("event");
       RETURN_IF_ERROR(file_->PutEvent(event));
     } else if (session.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
       RETURN_IF_ERROR(file_->PutSession(session, bytes));
@@ -316,8 +325,9 @@ void Writer::OnFailure(const absl::Status& status, bool in_transaction) {
 
 void Writer::SetAside(const absl::Status& why) {
   const absl::StatusOr<std::string> aside = dir_.SetAside(clock_.Wall());
-  set_aside_ = aside.ok() ? absl::StrCat("damaged database (", why.message(), ") set aside as ", *aside)
-                          : absl::StrCat("damaged database (", why.message(), "), ", aside.status().message());
+  set_aside_ = aside.ok()
+                   ? absl::StrCat("damaged database (", why.message(), ") set aside as ", *aside)
+                   : absl::StrCat("damaged database (", why.message(), "), ", aside.status().message());
   LogError("store: ", set_aside_);
 }
 

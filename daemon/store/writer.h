@@ -90,11 +90,11 @@ class Writer {
   std::thread thread_;
 
   // Writer thread only.
-  std::unique_ptr<BatchWriter> file_;      // null = not open
-  std::unique_ptr<Retention> retention_;   // of file_
-  std::pair<uint64_t, uint64_t> inode_;    // of file_
+  std::unique_ptr<BatchWriter> file_;     // null = not open
+  std::unique_ptr<Retention> retention_;  // of file_
+  std::pair<uint64_t, uint64_t> inode_;   // of file_
   std::deque<Intake::Chunk> pending_;
-  std::vector<Event> events_;              // of the batch; kept, since parsing into used ones is cheaper
+  std::vector<Event> events_;  // of the batch; kept, since parsing into used ones is cheaper
   size_t used_events_ = 0;
   std::map<std::string, std::string> live_sessions_;  // for a new database
   bool replay_sessions_ = false;

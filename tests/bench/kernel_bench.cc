@@ -59,7 +59,7 @@ void SpawnExit() {
   if (posix_spawn(&pid, g_exit_now.c_str(), nullptr, nullptr, argv, environ) == 0) WaitFor(pid);
 }
 
-int g_socket = -1;   // made where the worker is: the socket's cgroup decides whether programs run
+int g_socket = -1;  // made where the worker is: the socket's cgroup decides whether programs run
 
 void ConnectUdp() {
   sockaddr_in to{};
@@ -95,10 +95,12 @@ class Worker {
   double Measure(PollTaskRunner& runner, const Cgroup& cgroup, int operation) {
     Must(cgroup.AddProcess(pid_).ok(), "move the worker");
     Must(write(commands_[1], &operation, sizeof(operation)) == sizeof(operation), "tell the worker");
-    runner.RunUntil([&] {
-      pollfd p{answers_[0], POLLIN, 0};
-      return poll(&p, 1, 0) == 1;
-    }, absl::Seconds(60));
+    runner.RunUntil(
+        [&] {
+          pollfd p{answers_[0], POLLIN, 0};
+          return poll(&p, 1, 0) == 1;
+        },
+        absl::Seconds(60));
     int64_t median = 0;
     Must(read(answers_[0], &median, sizeof(median)) == sizeof(median), "hear the worker");
     return static_cast<double>(median);
@@ -150,7 +152,9 @@ int Main(int argc, char** argv) {
     auto ring = *BpfRing::Create(base->fd(), runner);
     auto process = *ProcessProbe::Create(*ring);
     auto network = *NetworkProbe::Create(*ring, base->fd());
-    Must(ring->AddSession(session->id()).ok() && process->Attach(counter).ok() && network->Attach(counter).ok(), "attach");
+    Must(ring->AddSession(session->id()).ok() && process->Attach(counter).ok() &&
+             network->Attach(counter).ok(),
+         "attach");
     for (int op = 0; op < 3; ++op) outside[op].push_back(worker.Measure(runner, root, op));
     for (int op = 0; op < 3; ++op) inside[op].push_back(worker.Measure(runner, *session, op));
     if (process->Stats().lost + network->Stats().lost != 0) std::printf("records were lost\n");
@@ -158,8 +162,8 @@ int Main(int argc, char** argv) {
   std::printf("%-18s %12s %18s %18s\n", "ns per operation", "bare", "outside (added)", "session (added)");
   for (int op = 0; op < 3; ++op) {
     const double b = Median(bare[op]), o = Median(outside[op]), i = Median(inside[op]);
-    std::printf("%-18s %12.0f %10.0f (%+.0f, x%.3f) %10.0f (%+.0f, x%.3f)\n", kOperations[op].name, b, o, o - b, o / b,
-                i, i - b, i / b);
+    std::printf("%-18s %12.0f %10.0f (%+.0f, x%.3f) %10.0f (%+.0f, x%.3f)\n", kOperations[op].name, b, o,
+                o - b, o / b, i, i - b, i / b);
   }
   // The ring is filled while nobody reads, then read at once.
   auto ring = *BpfRing::Create(base->fd(), runner);
@@ -177,7 +181,8 @@ int Main(int argc, char** argv) {
   std::printf("consumer: %.0f records/s decoded (%llu records)\n",
               1e9 * static_cast<double>(counter.records - before) / static_cast<double>(took),
               static_cast<unsigned long long>(counter.records - before));
-  std::printf("wakes: %d for %llu records\n", runner.wakes(), static_cast<unsigned long long>(counter.records));
+  std::printf("wakes: %d for %llu records\n", runner.wakes(),
+              static_cast<unsigned long long>(counter.records));
   return 0;
 }
 

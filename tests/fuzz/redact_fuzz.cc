@@ -10,7 +10,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   agentmon::Event event;
   const absl::string_view text(reinterpret_cast<const char*>(data), size);
-  for (absl::string_view arg : absl::StrSplit(text, '\0')) event.mutable_exec()->add_argv(arg.data(), arg.size());
+  for (absl::string_view arg : absl::StrSplit(text, '\0'))
+    event.mutable_exec()->add_argv(arg.data(), arg.size());
   const int args = event.exec().argv_size();
   const agentmon::Redactor redactor;
   if (!redactor.Redact(&event) && event.redacted()) std::abort();

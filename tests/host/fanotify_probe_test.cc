@@ -35,14 +35,15 @@ class Session {
     pid_ = fork();
     if (pid_ == 0) {
       close(channel[0]);
-      if (own_namespace && (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)) {
+      if (own_namespace &&
+          (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)) {
         _exit(1);
       }
       Serve(channel[1]);
     }
     close(channel[1]);
     channel_ = UniqueFd(channel[0]);
-    Do("true");   // it is in its namespace
+    Do("true");  // it is in its namespace
   }
   ~Session() {
     kill(pid_, SIGKILL);
@@ -52,7 +53,8 @@ class Session {
   // A verb and a path, done by the process itself.
   void Do(const std::string& line) {
     char answer;
-    if (write(channel_.get(), line.c_str(), line.size() + 1) < 0 || read(channel_.get(), &answer, 1) != 1) abort();
+    if (write(channel_.get(), line.c_str(), line.size() + 1) < 0 || read(channel_.get(), &answer, 1) != 1)
+      abort();
   }
 
  private:
@@ -158,7 +160,8 @@ TEST_CASE("what others do to the same files, the reader included, raises nothing
   for (const SeenFile& file : f.seen.files) CHECK(file.file.h.pid == static_cast<uint32_t>(session.pid()));
   CHECK(f.Count("WRITE " + (f.dir / "b")) == 0);
   CHECK(f.Count("WRITE " + (f.dir / "c")) == 0);
-  // The reader has opened, named and closed files meanwhile: were those events of their own, this would not end.
+  // The reader has opened, named and closed files meanwhile: were those events of their own, this would not
+  // end.
   const size_t before = f.seen.files.size();
   f.core.RunUntil([] { return false; }, absl::Milliseconds(50));
   CHECK(f.seen.files.size() == before);
@@ -206,7 +209,7 @@ TEST_CASE("a mount that the session makes later is watched too") {
     ++tries;
     return f.seen.Has("WRITE " + (f.dir / "mnt/file"));
   }));
-  CHECK(access((f.dir / "mnt/file").c_str(), F_OK) != 0);   // it was the session's own mount
+  CHECK(access((f.dir / "mnt/file").c_str(), F_OK) != 0);  // it was the session's own mount
 }
 
 TEST_CASE("beyond the limit of sessions the reason is given, and a place is free again after a removal") {
@@ -247,7 +250,8 @@ TEST_CASE("an open that the notify source has recorded as a write open is no rea
   const std::string file = f.dir / "new";
   const std::string old = f.dir / "a";
   FilteredChild child([&] {
-    if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return 1;
+    if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+      return 1;
     if (mkdir((f.dir / "ready").c_str(), 0700) != 0) return 2;
     while (access((f.dir / "go").c_str(), F_OK) != 0) poll(nullptr, 0, 1);
     close(open(file.c_str(), O_CREAT | O_WRONLY, 0600));
@@ -267,8 +271,10 @@ TEST_CASE("an open that the notify source has recorded as a write open is no rea
 }
 
 TEST_CASE("kernel interfaces and file systems behind a server are not watched") {
-  for (const char* type : {"proc", "sysfs", "cgroup2", "fuse.sshfs", "fuseblk", "nfs4"}) CHECK(IsUnwatchedFileSystem(type));
-  for (const char* type : {"ext4", "tmpfs", "overlay", "btrfs", "virtiofs", "9p"}) CHECK_FALSE(IsUnwatchedFileSystem(type));
+  for (const char* type : {"proc", "sysfs", "cgroup2", "fuse.sshfs", "fuseblk", "nfs4"})
+    CHECK(IsUnwatchedFileSystem(type));
+  for (const char* type : {"ext4", "tmpfs", "overlay", "btrfs", "virtiofs", "9p"})
+    CHECK_FALSE(IsUnwatchedFileSystem(type));
 }
 
 }  // namespace agentmon

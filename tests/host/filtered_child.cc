@@ -14,33 +14,43 @@
 namespace agentmon {
 namespace {
 
-[[noreturn]] void Child(int channel, const std::function<int()>& body) {
-  auto listener = InstallNotifyFilter();
-  const int number = listener.ok() ? listener->get() : -1;
-  if (!listener.ok()) fprintf(stderr, "%s\n", std::string(listener.status().message()).c_str());
+constexpr int kNoListener = -2;
+
+[[noreturn]] void Child(int channel, const std::function<int()>& body, bool filter) {
+  UniqueFd listener;
+  int number = kNoListener;
+  if (filter) {
+    auto installed = InstallNotifyFilter();
+    if (!installed.ok()) fprintf(stderr, "%s\n", std::string(installed.status().message()).c_str());
+    if (installed.ok()) listener = std::move(*installed);
+    number = listener.get();
+  }
   char go;
-  if (write(channel, &number, sizeof(number)) != sizeof(number) || number < 0) _exit(210);
+  if (write(channel, &number, sizeof(number)) != sizeof(number) || number == -1) _exit(210);
   if (read(channel, &go, 1) != 1) _exit(211);
-  listener->Reset();
+  listener.Reset();
   close(channel);
   _exit(body());
 }
 
 }  // namespace
 
-FilteredChild::FilteredChild(const std::function<int()>& body) {
+FilteredChild::FilteredChild(const std::function<int()>& body, const std::function<void()>& before,
+                             bool filter) {
   int channel[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) != 0) abort();
   pid_ = fork();
   if (pid_ == 0) {
     close(channel[0]);
-    Child(channel[1], body);
+    if (before) before();
+    Child(channel[1], body, filter);
   }
   close(channel[1]);
   go_ = UniqueFd(channel[0]);
   int number = -1;
   auto process = PidFd::Open(pid_);
-  if (read(go_.get(), &number, sizeof(number)) != sizeof(number) || number < 0 || !process.ok()) abort();
+  if (read(go_.get(), &number, sizeof(number)) != sizeof(number) || number == -1 || !process.ok()) abort();
+  if (number == kNoListener) return;
   auto listener = process->TakeFd(number);
   if (!listener.ok()) abort();
   listener_ = std::move(*listener);

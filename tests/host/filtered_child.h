@@ -13,8 +13,10 @@ class FilteredChild {
  public:
   // Forks. The child installs the filter, hands its listener over and runs `body` once Go is called; its exit
   // status is what body returns. Aborts the test program when the set-up fails.
-  explicit FilteredChild(const std::function<int()>& body);
-  ~FilteredChild();   // kills it when it still runs
+  // `before` runs in the child before the filter. Without the filter there is no listener.
+  explicit FilteredChild(const std::function<int()>& body, const std::function<void()>& before = {},
+                         bool filter = true);
+  ~FilteredChild();  // kills it when it still runs
   FilteredChild(const FilteredChild&) = delete;
   FilteredChild& operator=(const FilteredChild&) = delete;
 

@@ -27,13 +27,13 @@ namespace {
 
 // What processes of a test tell each other.
 struct Shared {
-  std::atomic<uint64_t> calls{0};        // by the load
+  std::atomic<uint64_t> calls{0};  // by the load
   std::atomic<uint64_t> errors{0};
   std::atomic<int64_t> longest_ns{0};
   std::atomic<bool> stop{false};
-  std::atomic<uint64_t> served{0};       // requests, by daemons
-  std::atomic<int> ready{0};             // daemons that serve
-  std::atomic<int> held{0};              // listeners that the last daemon was given back
+  std::atomic<uint64_t> served{0};  // requests, by daemons
+  std::atomic<int> ready{0};        // daemons that serve
+  std::atomic<int> held{0};         // listeners that the last daemon was given back
 
   static Shared* Map() {
     void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -67,7 +67,8 @@ struct CountingServer : NotifyServer {
   Shared* shared;
 };
 
-// A process that does what a daemon does: joins the holder, serves what it is given and `first`, until it is killed.
+// A process that does what a daemon does: joins the holder, serves what it is given and `first`, until it is
+// killed.
 class Daemon {
  public:
   Daemon(Shared* shared, const std::string& runtime_dir, std::vector<std::pair<uint64_t, int>> first) {
@@ -136,15 +137,16 @@ TEST_CASE("agents neither fail nor wait when daemons are killed in the middle of
   FilteredChild load([&] { return Load(shared, dir.path(), 4); });
   UniqueFd listener = load.TakeListener();
   load.Go();
-  auto daemon = std::make_unique<Daemon>(shared, dir.path(), std::vector<std::pair<uint64_t, int>>{{7, listener.get()}});
+  auto daemon = std::make_unique<Daemon>(shared, dir.path(),
+                                         std::vector<std::pair<uint64_t, int>>{{7, listener.get()}});
   REQUIRE(WaitFor([&] { return shared->ready == 1; }));
-  listener.Reset();   // nobody but the holder and the daemons has it now
+  listener.Reset();  // nobody but the holder and the daemons has it now
   for (int i = 1; i <= 50; ++i) {
     const uint64_t served = shared->served;
     REQUIRE(WaitFor([&] { return shared->served > served + 100; }));
     daemon->Kill();
     const uint64_t calls = shared->calls;
-    REQUIRE(WaitFor([&] { return shared->calls > calls + 100; }));   // unobserved
+    REQUIRE(WaitFor([&] { return shared->calls > calls + 100; }));  // unobserved
     daemon = std::make_unique<Daemon>(shared, dir.path(), std::vector<std::pair<uint64_t, int>>{});
     REQUIRE(WaitFor([&] { return shared->ready == i + 1; }));
     CHECK(shared->held == 1);
@@ -231,7 +233,7 @@ TEST_CASE("a listener whose agent ends while a daemon serves it is dropped, and 
   CHECK(child.Wait(5) == 0);
   const pid_t holder = HolderPid(dir.path());
   REQUIRE(holder > 0);
-  const auto ticks = [&] {   // utime and stime: fields 14 and 15 of stat
+  const auto ticks = [&] {  // utime and stime: fields 14 and 15 of stat
     const std::string stat = ReadWholeFile(absl::StrCat("/proc/", holder, "/stat")).value();
     std::istringstream words(stat.substr(stat.rfind(')') + 2));
     std::string word;
@@ -250,7 +252,7 @@ TEST_CASE("a listener whose agent ends while a daemon serves it is dropped, and 
 TEST_CASE("the holder is nobody's child or group, keeps nothing open and survives TERM") {
   TempDir dir;
   Shared* shared = Shared::Map();
-  const UniqueFd ours(open("/etc/hostname", O_RDONLY));   // inheritable
+  const UniqueFd ours(open("/etc/hostname", O_RDONLY));  // inheritable
   Daemon daemon(shared, dir.path(), {});
   REQUIRE(WaitFor([&] { return shared->ready == 1; }));
   const pid_t holder = HolderPid(dir.path());
@@ -269,7 +271,7 @@ TEST_CASE("the holder is nobody's child or group, keeps nothing open and survive
     ++files;
     CHECK(std::string(target, static_cast<size_t>(n)) != "/etc/hostname");
   }
-  CHECK(files <= 6);   // socket, journal, epoll set, connection, daemon's pidfd
+  CHECK(files <= 6);  // socket, journal, epoll set, connection, daemon's pidfd
   struct stat st {};
   REQUIRE(stat((dir / "holder.sock").c_str(), &st) == 0);
   CHECK((st.st_mode & 07777) == 0600);

@@ -158,7 +158,8 @@ inline pid_t RunIn(const Cgroup& cgroup, const std::function<int()>& body) {
 
 inline int WaitFor(pid_t pid) {
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
   return status;
 }
 

@@ -64,7 +64,7 @@ TEST_CASE("a thread that hangs is answered for, and its lane goes on with anothe
     ++captured;
     if (listener.cgroup_id == 1) release.WaitForNotification();
   };
-  auto pool = StartPool(behaviour);   // one lane: both sessions share it
+  auto pool = StartPool(behaviour);  // one lane: both sessions share it
   FilteredChild bad(Calls(1));
   FilteredChild good(Calls(100));
   REQUIRE(pool->Add(1, bad.TakeListener()).ok());
@@ -128,7 +128,8 @@ TEST_CASE("a listener whose end is seen while somebody else holds it is left alo
   const auto cpu_ms = [] {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
-    return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000 + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1000;
+    return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000 +
+           (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1000;
   };
   const auto before = cpu_ms();
   poll(nullptr, 0, 300);

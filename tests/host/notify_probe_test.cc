@@ -32,7 +32,9 @@ struct Fixture {
   RecordCollector seen;
   NotifyProbe probe;
 
-  explicit Fixture(NotifyProbe::Options options = {}) : probe(core, options) { REQUIRE(probe.Attach(seen).ok()); }
+  explicit Fixture(NotifyProbe::Options options = {}) : probe(core, options) {
+    REQUIRE(probe.Attach(seen).ok());
+  }
 
   // Runs `body` in the directory, behind a filter, to its end; its exit status.
   int Run(const std::function<int()>& body) {
@@ -62,12 +64,12 @@ TEST_CASE("every mediated call is seen with its kind and names") {
   Fixture f;
   const int status = f.Run([] {
     const int d = open(".", O_RDONLY | O_DIRECTORY);
-    Touch("a");                                        // CREATE
-    Touch("a");                                        // OPEN_WRITE
-    close(open("a", O_WRONLY));                        // OPEN_WRITE
-    close(open("a", O_RDWR | O_TRUNC));                // OPEN_WRITE
-    close(open("a", O_CREAT | O_EXCL | O_RDWR, 0600)); // CREATE, fails
-    close(open("a", O_CREAT, 0600));                   // a read: nothing
+    Touch("a");                                         // CREATE
+    Touch("a");                                         // OPEN_WRITE
+    close(open("a", O_WRONLY));                         // OPEN_WRITE
+    close(open("a", O_RDWR | O_TRUNC));                 // OPEN_WRITE
+    close(open("a", O_CREAT | O_EXCL | O_RDWR, 0600));  // CREATE, fails
+    close(open("a", O_CREAT, 0600));                    // a read: nothing
     close(syscall(SYS_creat, "c", 0640));
     close(syscall(SYS_open, "o", O_CREAT | O_WRONLY, 0600));
     open_how how{};
@@ -76,7 +78,7 @@ TEST_CASE("every mediated call is seen with its kind and names") {
     close(syscall(SYS_openat2, d, "o2", &how, sizeof(how)));
     how.flags = O_RDONLY;
     how.mode = 0;
-    close(syscall(SYS_openat2, d, "o2", &how, sizeof(how)));   // nothing
+    close(syscall(SYS_openat2, d, "o2", &how, sizeof(how)));  // nothing
     close(open(".", O_TMPFILE | O_RDWR, 0600));
     mkdir("d", 0750);
     mkdirat(d, "d/e", 0700);
@@ -105,22 +107,46 @@ TEST_CASE("every mediated call is seen with its kind and names") {
     unlinkat(d, "d/l", 0);
     unlinkat(d, "d/e", AT_REMOVEDIR);
     rmdir("d/none");
-    close(open("b", O_RDONLY));                        // nothing
+    close(open("b", O_RDONLY));  // nothing
     return 0;
   });
   REQUIRE(status == 0);
-  const std::vector<std::string> want = {
-      "CREATE " + f.In("a"), "OPEN_WRITE " + f.In("a"), "OPEN_WRITE " + f.In("a"), "OPEN_WRITE " + f.In("a"),
-      "CREATE " + f.In("a"), "CREATE " + f.In("c"), "CREATE " + f.In("o"), "CREATE " + f.In("o2"),
-      "CREATE " + f.dir.path(), "MKDIR " + f.In("d"), "MKDIR " + f.In("d/e"),
-      "RENAME " + f.In("a") + " > " + f.In("d/a"), "RENAME " + f.In("d/a") + " > " + f.In("d/b"),
-      "RENAME " + f.In("d/b") + " > " + f.In("b"), "LINK " + f.In("b") + " > " + f.In("l"),
-      "LINK " + f.In("b") + " > " + f.In("d/l"), "SYMLINK " + f.In("s") + " > ../else where",
-      "SYMLINK " + f.In("d/s") + " > t", "MKNOD " + f.In("p"), "MKNOD " + f.In("d/p"), "CHMOD " + f.In("b"),
-      "CHMOD " + f.In("b"), "CHMOD " + f.In("b"), "CHOWN " + f.In("b"), "CHOWN " + f.In("s"), "CHOWN " + f.In("b"),
-      "TRUNCATE " + f.In("b"), "OPEN_WRITE " + f.In("b"), "CHMOD " + f.In("b"), "CHOWN " + f.In("b"),
-      "CHOWN " + f.In("b"), "TRUNCATE " + f.In("b"), "DELETE " + f.In("l"), "DELETE " + f.In("d/l"),
-      "RMDIR " + f.In("d/e"), "RMDIR " + f.In("d/none")};
+  const std::vector<std::string> want = {"CREATE " + f.In("a"),
+                                         "OPEN_WRITE " + f.In("a"),
+                                         "OPEN_WRITE " + f.In("a"),
+                                         "OPEN_WRITE " + f.In("a"),
+                                         "CREATE " + f.In("a"),
+                                         "CREATE " + f.In("c"),
+                                         "CREATE " + f.In("o"),
+                                         "CREATE " + f.In("o2"),
+                                         "CREATE " + f.dir.path(),
+                                         "MKDIR " + f.In("d"),
+                                         "MKDIR " + f.In("d/e"),
+                                         "RENAME " + f.In("a") + " > " + f.In("d/a"),
+                                         "RENAME " + f.In("d/a") + " > " + f.In("d/b"),
+                                         "RENAME " + f.In("d/b") + " > " + f.In("b"),
+                                         "LINK " + f.In("b") + " > " + f.In("l"),
+                                         "LINK " + f.In("b") + " > " + f.In("d/l"),
+                                         "SYMLINK " + f.In("s") + " > ../else where",
+                                         "SYMLINK " + f.In("d/s") + " > t",
+                                         "MKNOD " + f.In("p"),
+                                         "MKNOD " + f.In("d/p"),
+                                         "CHMOD " + f.In("b"),
+                                         "CHMOD " + f.In("b"),
+                                         "CHMOD " + f.In("b"),
+                                         "CHOWN " + f.In("b"),
+                                         "CHOWN " + f.In("s"),
+                                         "CHOWN " + f.In("b"),
+                                         "TRUNCATE " + f.In("b"),
+                                         "OPEN_WRITE " + f.In("b"),
+                                         "CHMOD " + f.In("b"),
+                                         "CHOWN " + f.In("b"),
+                                         "CHOWN " + f.In("b"),
+                                         "TRUNCATE " + f.In("b"),
+                                         "DELETE " + f.In("l"),
+                                         "DELETE " + f.In("d/l"),
+                                         "RMDIR " + f.In("d/e"),
+                                         "RMDIR " + f.In("d/none")};
   CHECK(f.seen.Lines() == want);
   REQUIRE(f.seen.files.size() == want.size());
   const auto at = [&](size_t i) -> const am_file& { return f.seen.files[i].file; };
@@ -182,7 +208,8 @@ TEST_CASE("names of a chrooted caller are resolved in its root") {
     mkdir("c", 0700);
     return 0;
   }) == 0);
-  CHECK(f.seen.Lines() == std::vector<std::string>{"MKDIR " + f.In("jail/etc/a"), "MKDIR " + f.In("jail/etc/deep/b"),
+  CHECK(f.seen.Lines() == std::vector<std::string>{"MKDIR " + f.In("jail/etc/a"),
+                                                   "MKDIR " + f.In("jail/etc/deep/b"),
                                                    "MKDIR " + f.In("jail/etc/c")});
 }
 
@@ -218,11 +245,12 @@ TEST_CASE("odd names arrive as they are") {
 TEST_CASE("a name that cannot be read leaves the call its own error") {
   Fixture f;
   REQUIRE(f.Run([] {
-    char* page = static_cast<char*>(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    char* page =
+        static_cast<char*>(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     munmap(page + 4096, 4096);
-    memcpy(page + 4096 - 2, "e", 2);             // ends at the end of the mapping
+    memcpy(page + 4096 - 2, "e", 2);  // ends at the end of the mapping
     if (mkdir(page + 4096 - 2, 0700) != 0) return 1;
-    memset(page, 'x', 4096);                     // runs into it
+    memset(page, 'x', 4096);  // runs into it
     if (mkdir(page + 4090, 0700) != -1 || errno != EFAULT) return 2;
     if (mkdir(reinterpret_cast<char*>(8), 0700) != -1 || errno != EFAULT) return 3;
     return syscall(SYS_mkdir, nullptr, 0700) == -1 && errno == EFAULT ? 0 : 4;
@@ -259,19 +287,23 @@ TEST_CASE("32-bit system calls are seen") {
         mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0));
     const auto call = [](long nr, long a, long b, long c) {
       long r;
-      asm volatile("int $0x80" : "=a"(r) : "a"(nr), "b"(a), "c"(b), "d"(c) : "memory", "r8", "r9", "r10", "r11");
+      asm volatile("int $0x80"
+                   : "=a"(r)
+                   : "a"(nr), "b"(a), "c"(b), "d"(c)
+                   : "memory", "r8", "r9", "r10", "r11");
       return r;
     };
     strcpy(low, "thirtytwo");
-    const long r = call(39, reinterpret_cast<long>(low), 0700, 0);   // mkdir
+    const long r = call(39, reinterpret_cast<long>(low), 0700, 0);  // mkdir
     if (r == -ENOSYS) return 77;
-    call(193, reinterpret_cast<long>(low), 5, 1);                    // truncate64
-    call(5, reinterpret_cast<long>(low), O_RDONLY, 0);               // open
+    call(193, reinterpret_cast<long>(low), 5, 1);       // truncate64
+    call(5, reinterpret_cast<long>(low), O_RDONLY, 0);  // open
     return r == 0 ? 0 : 1;
   });
-  if (status == 77 || status == 128 + SIGSEGV) return;   // a kernel without 32-bit calls
+  if (status == 77 || status == 128 + SIGSEGV) return;  // a kernel without 32-bit calls
   CHECK(status == 0);
-  CHECK(f.seen.Lines() == std::vector<std::string>{"MKDIR " + f.In("thirtytwo"), "TRUNCATE " + f.In("thirtytwo")});
+  CHECK(f.seen.Lines() ==
+        std::vector<std::string>{"MKDIR " + f.In("thirtytwo"), "TRUNCATE " + f.In("thirtytwo")});
   REQUIRE(f.seen.files.size() == 2);
   CHECK(f.seen.files[1].file.size == (uint64_t{1} << 32 | 5));
 }
@@ -293,7 +325,7 @@ TEST_CASE("a storm of timers with restarting handlers disturbs no call") {
     return 0;
   });
   CHECK(status == 0);
-  CHECK(f.seen.files.size() >= 6000);   // a restarted call asks again
+  CHECK(f.seen.files.size() >= 6000);  // a restarted call asks again
 }
 
 TEST_CASE("callers that are killed in the middle of calls harm nobody else") {

@@ -10,7 +10,7 @@
 namespace agentmon {
 
 struct ProgramResult {
-  int exit_status = -1;    // -1 when a signal ended it
+  int exit_status = -1;  // -1 when a signal ended it
   int signal = 0;
   std::string out;
   std::string err;
@@ -18,8 +18,8 @@ struct ProgramResult {
 };
 
 struct ProgramOptions {
-  std::function<void()> in_child;       // after fork, before exec
-  std::function<void(pid_t)> started;   // in the parent, once the child exists
+  std::function<void()> in_child;      // after fork, before exec
+  std::function<void(pid_t)> started;  // in the parent, once the child exists
   int timeout_s = 30;
 };
 

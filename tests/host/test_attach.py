@@ -61,9 +61,10 @@ def test_a_forking_tree_is_taken_in_whole_and_nobody_else(daemon, work, tree):
 
         wait_until(all_there, 10, "every process of the tree is in the session")
         caught = members(daemon, name)
-        known = {int(p) for p in os.listdir(work / "pids")}
         assert outsider.pid not in caught and os.getpid() not in caught
-        assert caught <= known | {tree.pid}
+        # A child that was just born has not told its pid yet.
+        wait_until(lambda: caught <= {int(p) for p in os.listdir(work / "pids")} | {tree.pid}, 10,
+                   "everybody in the session is of the tree")
     finally:
         outsider.kill()
         outsider.wait()
