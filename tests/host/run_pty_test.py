@@ -200,15 +200,15 @@ def outer_shell_stops_and_continues_us():
 
 def outer_shell_continues_us_in_the_background():
     t = Terminal(OUTER)
-    t.say(command_line(["sh", "-c", "'sleep 60 & echo sleeping; wait; echo waited'"]))
-    t.expect(b"\rsleeping\r\n")
+    t.say(command_line(["sh", "-c", "'sleep 60 & echo sleep\"\"ing; wait; echo waited'"]))
+    t.expect(b"sleeping\r\n")
     t.send(b"\x1a")
     t.expect(b"Stopped")
     t.say(b"bg")
     t.say(b"jobs")
     t.expect(b"Running")
-    t.say(b"kill %1; wait; echo gone")
-    t.expect(b"\ngone")
+    t.say(b"kill %1; wait; echo go\"\"ne")   # the echo of what is typed does not match
+    t.expect(b"gone\r\n")
     t.say(b"exit")
     check(t.finish() != "hang", "the job survived")
 

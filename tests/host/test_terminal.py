@@ -17,8 +17,6 @@ def run(check, wrapper, work, scripts):
     copy = scripts / SCRIPT.name
     copy.write_bytes(SCRIPT.read_bytes())
     words = [*harness.as_user(harness.UID), "/usr/bin/python3", "-B", str(copy), check]
-    # A shell that brackets pastes writes escape sequences in front of what the checks wait for.
-    (work / ".inputrc").write_text("set enable-bracketed-paste off\n")
     return harness.call(words, cwd=work, timeout=90, env={**os.environ, "AM": " ".join(wrapper), "HOME": str(work)})
 
 
