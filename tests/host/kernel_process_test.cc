@@ -48,7 +48,6 @@ TEST_CASE("a program in a session is recorded with its arguments, directory and 
   CHECK(rig.sink.malformed == 0);
 }
 
-
 // Runs a program in the session, waits for its end to be recorded, answers the wait status.
 int RunProgram(ProcessRig& rig, const std::function<int()>& body, pid_t* pid) {
   *pid = RunIn(*rig.session, body);
@@ -102,11 +101,14 @@ TEST_CASE("a directory of 4,000 bytes is recorded in full") {
   for (int i = 0; i < 20; ++i) expected += "/" + std::string(197, 'd');
   REQUIRE(expected.size() > 3960);
   pid_t pid;
-  RunProgram(rig, [&] {
-    if (chdir(temp.path().c_str()) != 0 || !Descend(20, 197)) return 98;
-    execl("/bin/true", "true", nullptr);
-    return 97;
-  }, &pid);
+  RunProgram(
+      rig,
+      [&] {
+        if (chdir(temp.path().c_str()) != 0 || !Descend(20, 197)) return 98;
+        execl("/bin/true", "true", nullptr);
+        return 97;
+      },
+      &pid);
   const Event exec = OnlyExec(rig, pid);
   CHECK(exec.exec().cwd() == expected);
   CHECK_FALSE(exec.cut());
@@ -116,11 +118,14 @@ TEST_CASE("a directory beyond 4,096 bytes keeps its innermost part and says that
   ProcessRig rig;
   TempDirectory temp;
   pid_t pid;
-  RunProgram(rig, [&] {
-    if (chdir(temp.path().c_str()) != 0 || !Descend(30, 200)) return 98;
-    execl("/bin/true", "true", nullptr);
-    return 97;
-  }, &pid);
+  RunProgram(
+      rig,
+      [&] {
+        if (chdir(temp.path().c_str()) != 0 || !Descend(30, 200)) return 98;
+        execl("/bin/true", "true", nullptr);
+        return 97;
+      },
+      &pid);
   const Event exec = OnlyExec(rig, pid);
   CHECK(exec.cut());
   CHECK(exec.exec().cwd().substr(0, 5) == ".../d");
@@ -136,10 +141,13 @@ TEST_CASE("names are bytes: 255 of them, newlines, no UTF-8") {
   const std::string path = temp.path() + "/" + name;
   std::filesystem::copy_file("/bin/true", path);
   pid_t pid;
-  const int status = RunProgram(rig, [&] {
-    execl(path.c_str(), "a\nb", "\xff\x01", "", nullptr);
-    return 97;
-  }, &pid);
+  const int status = RunProgram(
+      rig,
+      [&] {
+        execl(path.c_str(), "a\nb", "\xff\x01", "", nullptr);
+        return 97;
+      },
+      &pid);
   CHECK(status == 0);
   const Event exec = OnlyExec(rig, pid);
   CHECK(exec.exe() == path);
@@ -156,26 +164,29 @@ TEST_CASE("arguments are kept up to 64 KiB, and more of them are said to be cut"
   ProcessRig rig;
   pid_t pid;
   SECTION("exactly 64 KiB") {
-    RunProgram(rig, [] { return ExecWithArgumentBytes(AM_ARGV_MAX); }, &pid);
+    RunProgram(
+        rig, [] { return ExecWithArgumentBytes(AM_ARGV_MAX); }, &pid);
     const v1::Exec exec = OnlyExec(rig, pid).exec();
     CHECK(exec.argv_bytes() == AM_ARGV_MAX);
     CHECK_FALSE(exec.argv_cut());
     CHECK(exec.argv_size() == 8);
   }
   SECTION("one byte more") {
-    RunProgram(rig, [] { return ExecWithArgumentBytes(AM_ARGV_MAX + 1); }, &pid);
+    RunProgram(
+        rig, [] { return ExecWithArgumentBytes(AM_ARGV_MAX + 1); }, &pid);
     const v1::Exec exec = OnlyExec(rig, pid).exec();
     CHECK(exec.argv_bytes() == AM_ARGV_MAX + 1);
     CHECK(exec.argv_cut());
   }
   SECTION("a megabyte") {
-    RunProgram(rig, [] { return ExecWithArgumentBytes(1 << 20); }, &pid);
+    RunProgram(
+        rig, [] { return ExecWithArgumentBytes(1 << 20); }, &pid);
     const v1::Exec exec = OnlyExec(rig, pid).exec();
     CHECK(exec.argv_bytes() == 1 << 20);
     CHECK(exec.argv_cut());
     size_t kept = 0;
     for (const std::string& arg : exec.argv()) kept += arg.size() + 1;
-    CHECK(kept == AM_ARGV_MAX + 1);   // the last one lacks its NUL
+    CHECK(kept == AM_ARGV_MAX + 1);  // the last one lacks its NUL
   }
 }
 
@@ -186,11 +197,14 @@ TEST_CASE("a script is asked for by its name and executed by its interpreter") {
   std::ofstream(script) << "#!/bin/sh\nexit 3\n";
   REQUIRE(chmod(script.c_str(), 0755) == 0);
   pid_t pid;
-  const int status = RunProgram(rig, [&] {
-    if (chdir(temp.path().c_str()) != 0) return 98;
-    execl("./script", "./script", "x", nullptr);
-    return 97;
-  }, &pid);
+  const int status = RunProgram(
+      rig,
+      [&] {
+        if (chdir(temp.path().c_str()) != 0) return 98;
+        execl("./script", "./script", "x", nullptr);
+        return 97;
+      },
+      &pid);
   CHECK(WEXITSTATUS(status) == 3);
   const Event exec = OnlyExec(rig, pid);
   CHECK(exec.exec().filename() == "./script");
@@ -203,27 +217,35 @@ TEST_CASE("a program in memory only and one behind a mount have their names") {
   ProcessRig rig;
   pid_t pid;
   SECTION("memfd") {
-    RunProgram(rig, [] {
-      const int fd = memfd_create("hidden", 0);
-      const std::string program = *ReadWholeFile("/bin/true");
-      if (write(fd, program.data(), program.size()) != static_cast<ssize_t>(program.size())) return 98;
-      char* const argv[] = {const_cast<char*>("x"), nullptr};
-      return fexecve(fd, argv, environ);
-    }, &pid);
+    RunProgram(
+        rig,
+        [] {
+          const int fd = memfd_create("hidden", 0);
+          const std::string program = *ReadWholeFile("/bin/true");
+          if (write(fd, program.data(), program.size()) != static_cast<ssize_t>(program.size())) return 98;
+          char* const argv[] = {const_cast<char*>("x"), nullptr};
+          return fexecve(fd, argv, environ);
+        },
+        &pid);
     CHECK(OnlyExec(rig, pid).exe() == "/memfd:hidden");
   }
   SECTION("mount over mount") {
     TempDirectory temp;
-    RunProgram(rig, [&] {
-      if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return 98;
-      const std::string outer = temp.path(), inner = outer + "/inner";
-      if (mount("t", outer.c_str(), "tmpfs", 0, nullptr) != 0 || mkdir(inner.c_str(), 0755) != 0) return 96;
-      if (mount("t", inner.c_str(), "tmpfs", 0, nullptr) != 0) return 95;
-      std::filesystem::copy_file("/bin/true", inner + "/t");
-      if (chdir(inner.c_str()) != 0) return 94;
-      execl("./t", "t", nullptr);
-      return 97;
-    }, &pid);
+    RunProgram(
+        rig,
+        [&] {
+          if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+            return 98;
+          const std::string outer = temp.path(), inner = outer + "/inner";
+          if (mount("t", outer.c_str(), "tmpfs", 0, nullptr) != 0 || mkdir(inner.c_str(), 0755) != 0)
+            return 96;
+          if (mount("t", inner.c_str(), "tmpfs", 0, nullptr) != 0) return 95;
+          std::filesystem::copy_file("/bin/true", inner + "/t");
+          if (chdir(inner.c_str()) != 0) return 94;
+          execl("./t", "t", nullptr);
+          return 97;
+        },
+        &pid);
     CHECK(OnlyExec(rig, pid).exe() == temp.path() + "/inner/t");
     CHECK(OnlyExec(rig, pid).exec().cwd() == temp.path() + "/inner");
   }
@@ -231,12 +253,15 @@ TEST_CASE("a program in memory only and one behind a mount have their names") {
     TempDirectory temp;
     const std::string path = temp.path() + "/gone";
     std::filesystem::copy_file("/bin/true", path);
-    RunProgram(rig, [&] {
-      const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-      if (unlink(path.c_str()) != 0) return 98;
-      char* const argv[] = {const_cast<char*>("x"), nullptr};
-      return fexecve(fd, argv, environ);
-    }, &pid);
+    RunProgram(
+        rig,
+        [&] {
+          const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+          if (unlink(path.c_str()) != 0) return 98;
+          char* const argv[] = {const_cast<char*>("x"), nullptr};
+          return fexecve(fd, argv, environ);
+        },
+        &pid);
     CHECK(OnlyExec(rig, pid).exe() == path);
   }
 }
@@ -246,34 +271,44 @@ TEST_CASE("ends are told as wait(2) tells them, once per process") {
   pid_t pid;
   int status = 0;
   SECTION("a signal") {
-    status = RunProgram(rig, [] { return raise(SIGKILL); }, &pid);
+    status = RunProgram(
+        rig, [] { return raise(SIGKILL); }, &pid);
     CHECK(WTERMSIG(status) == SIGKILL);
   }
   SECTION("an abort") {
-    status = RunProgram(rig, [] {
-      signal(SIGABRT, SIG_DFL);
-      abort();
-      return 0;
-    }, &pid);
+    status = RunProgram(
+        rig,
+        [] {
+          signal(SIGABRT, SIG_DFL);
+          abort();
+          return 0;
+        },
+        &pid);
     CHECK(WTERMSIG(status) == SIGABRT);
   }
   SECTION("a group ended by a thread that is not the leader") {
-    status = RunProgram(rig, [] {
-      for (int i = 0; i < 8; ++i) std::thread([] { pause(); }).detach();
-      std::thread([] { _exit(5); }).join();
-      return 0;
-    }, &pid);
+    status = RunProgram(
+        rig,
+        [] {
+          for (int i = 0; i < 8; ++i) std::thread([] { pause(); }).detach();
+          std::thread([] { _exit(5); }).join();
+          return 0;
+        },
+        &pid);
     CHECK(WEXITSTATUS(status) == 5);
   }
   SECTION("a leader that ends before its thread") {
-    status = RunProgram(rig, [] {
-      std::thread([] {
-        while (ProcFs().Stat(getpid())->state != 'Z') sched_yield();
-        syscall(SYS_exit, 9);
-      }).detach();
-      syscall(SYS_exit, 6);
-      return 0;
-    }, &pid);
+    status = RunProgram(
+        rig,
+        [] {
+          std::thread([] {
+            while (ProcFs().Stat(getpid())->state != 'Z') sched_yield();
+            syscall(SYS_exit, 9);
+          }).detach();
+          syscall(SYS_exit, 6);
+          return 0;
+        },
+        &pid);
     CHECK(WIFEXITED(status));
   }
   const std::vector<Event> exits = rig.sink.Of(v1::EXIT, pid);
@@ -343,10 +378,13 @@ TEST_CASE("processor time counts all threads, and memory its peak") {
 TEST_CASE("a thread that executes a program keeps the process's number and birth") {
   ProcessRig rig;
   pid_t pid;
-  RunProgram(rig, [] {
-    std::thread([] { execl("/bin/true", "true", nullptr); }).join();
-    return 97;
-  }, &pid);
+  RunProgram(
+      rig,
+      [] {
+        std::thread([] { execl("/bin/true", "true", nullptr); }).join();
+        return 97;
+      },
+      &pid);
   const Event exec = OnlyExec(rig, pid);
   const std::vector<Event> exits = rig.sink.Of(v1::EXIT, pid);
   REQUIRE(exits.size() == 1);

@@ -140,7 +140,7 @@ TEST_CASE("a busy session does not wake the consumer once per record") {
 
 TEST_CASE("the ring goes round without damage") {
   ProcessRig rig;
-  constexpr int kPrograms = 300;   // 20 MB of arguments
+  constexpr int kPrograms = 300;  // 20 MB of arguments
   const pid_t pid = RunIn(*rig.session, [] {
     for (int i = 0; i < kPrograms; ++i) {
       const pid_t child = fork();
