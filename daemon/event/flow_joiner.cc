@@ -15,8 +15,11 @@ void FlowJoiner::OnEvent(Event event) {
   if (event.kind() != v1::CONNECT || event.net().flow() == 0) return out_(std::move(event));
   const uint64_t flow = event.net().flow();
   const auto it = flows_.find(flow);
-  if (event.net().address().empty()) {   // a result
-    if (it == flows_.end()) return;      // of an attempt before our time
+  if (event.net().result() == v1::Net::OK || event.net().result() == v1::Net::FAILED) {
+    if (it == flows_.end()) {  // of an attempt that is not remembered: tells by itself, if it can
+      if (!event.net().address().empty()) out_(std::move(event));
+      return;
+    }
     Event attempt = it->second.attempt;
     if (it->second.given_out) {
       attempt.set_boot_ns(event.boot_ns());
@@ -28,7 +31,7 @@ void FlowJoiner::OnEvent(Event event) {
     return out_(std::move(attempt));
   }
   if (event.net().protocol() != "tcp") return out_(std::move(event));
-  if (it != flows_.end()) {   // the socket tries again; how the first try ended was not told
+  if (it != flows_.end()) {  // the socket tries again; how the first try ended was not told
     if (!it->second.given_out) out_(it->second.attempt);
     Forget(flow);
   }
@@ -42,7 +45,7 @@ void FlowJoiner::Forget(uint64_t flow) {
   const auto it = flows_.find(flow);
   if (!it->second.given_out) --waiting_;
   flows_.erase(it);
-  if (waiting_ == 0) order_.clear();   // else it would grow while every flow is joined at once
+  if (waiting_ == 0) order_.clear();  // else it would grow while every flow is joined at once
 }
 
 void FlowJoiner::Flush(int64_t now_boot_ns) {
@@ -60,15 +63,23 @@ void FlowJoiner::Flush(int64_t now_boot_ns) {
   }
 }
 
-void FlowJoiner::EndSession(const std::string& session) {
+void FlowJoiner::GiveOutAll(const std::function<bool(const Event&)>& of) {
   std::vector<uint64_t> ended;
   for (const auto& [flow, state] : flows_) {
-    if (state.attempt.session() == session) ended.push_back(flow);
+    if (of(state.attempt)) ended.push_back(flow);
   }
   for (const uint64_t flow : ended) {
     if (!flows_[flow].given_out) out_(flows_[flow].attempt);
     Forget(flow);
   }
+}
+
+void FlowJoiner::EndSession(const std::string& session) {
+  GiveOutAll([&](const Event& event) { return event.session() == session; });
+}
+
+void FlowJoiner::EndAll() {
+  GiveOutAll([](const Event&) { return true; });
 }
 
 }  // namespace agentmon

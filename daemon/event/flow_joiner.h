@@ -17,12 +17,13 @@ class FlowJoiner {
   using Out = std::function<void(Event)>;
   explicit FlowJoiner(Out out) : out_(std::move(out)) {}
 
-  // Takes CONNECT events: attempts (with an address) and results (without). Others go straight out.
+  // Takes CONNECT events: attempts, and results (OK or FAILED). Others go straight out.
   void OnEvent(Event event);
   // Gives out what has waited long enough.
   void Flush(int64_t now_boot_ns);
   // Gives out all that waits of one session, and forgets it.
   void EndSession(const std::string& session);
+  void EndAll();
   bool idle() const { return waiting_ == 0; }
 
  private:
@@ -30,11 +31,12 @@ class FlowJoiner {
     Event attempt;
     bool given_out;
   };
+  void GiveOutAll(const std::function<bool(const Event&)>& of);
   void Forget(uint64_t flow);
 
   Out out_;
   absl::flat_hash_map<uint64_t, Flow> flows_;
-  std::deque<uint64_t> order_;   // oldest first; may name flows that are gone
+  std::deque<uint64_t> order_;  // oldest first; may name flows that are gone
   size_t waiting_ = 0;
 };
 

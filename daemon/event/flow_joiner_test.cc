@@ -49,6 +49,20 @@ TEST_CASE("an attempt and its result become one event with the attempt's time") 
   CHECK(f.joiner.idle());
 }
 
+TEST_CASE("a result that has the address too is no attempt") {
+  Fixture f;
+  Event result = Result(1, 9, 0);
+  result.mutable_net()->set_protocol("tcp");
+  result.mutable_net()->set_address("127.0.0.1");
+  f.joiner.OnEvent(Attempt(1, 5));
+  f.joiner.OnEvent(result);
+  REQUIRE(f.out.size() == 1);
+  CHECK(f.joiner.idle());
+  f.joiner.OnEvent(result);  // its attempt is not remembered
+  REQUIRE(f.out.size() == 2);
+  CHECK(f.out[1].net().result() == v1::Net::OK);
+}
+
 TEST_CASE("a slow connection is told as in progress first and ended by an event of its own") {
   Fixture f;
   f.joiner.OnEvent(Attempt(1, 0));

@@ -16,8 +16,9 @@
 namespace agentmon {
 namespace {
 
-int LogFromLibbpf(enum libbpf_print_level, const char* format, va_list args) {
-  if (!LogEnabled(LogLevel::kDebug)) return 0;
+// What libbpf calls debug is a line per relocation.
+int LogFromLibbpf(enum libbpf_print_level level, const char* format, va_list args) {
+  if (level == LIBBPF_DEBUG || !LogEnabled(LogLevel::kDebug)) return 0;
   char line[1024];
   const int length = std::vsnprintf(line, sizeof(line), format, args);
   LogLine(LogLevel::kDebug, absl::StripAsciiWhitespace(line));

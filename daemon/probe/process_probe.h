@@ -1,23 +1,30 @@
-// Forks, execs and exits, from the kernel's own trace points: every one, exact.
+// Forks, execs and exits, from the kernel's own trace points: every one, exact. Also what only these
+// hooks can do: take in a running tree without a gap, and watch one without moving it.
 #pragma once
 
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/event/process_key.h"
+#include "daemon/event/seed_process.h"
 #include "daemon/probe/bpf_load.h"
 #include "daemon/probe/bpf_ring.h"
+#include "daemon/probe/kernel_tasks.h"
 #include "daemon/probe/probe.h"
 
 struct process_bpf;
 
 namespace agentmon {
 
-// Core thread. `ring` outlives it.
+class TreeClosure;
+
+// Core thread; CollectTree and Watch, which block, also from another thread, one of them at a time.
+// `ring` outlives it. The calls below need Attach first.
 class ProcessProbe : public Probe {
  public:
   // Loads the programs; nothing runs before Attach.
@@ -28,12 +35,38 @@ class ProcessProbe : public Probe {
   absl::Status Attach(RecordSink& sink) override;
   ProbeStats Stats() const override;
 
+  // Calls `move_one` for the root and everything that descends from it, until the kernel shows nobody
+  // new: also who forks, double-forks or loses its parent meanwhile. `move_one` puts a process where
+  // its later children will be born too (a cgroup); NotFound from it means gone, any other error ends
+  // the call, with those moved so far left where they are. Answers who was alive at the end.
+  // Blocks for some milliseconds, at most 2 s (DeadlineExceeded). Not included: processes that were
+  // orphans before the call.
+  absl::StatusOr<std::vector<ProcessKey>> CollectTree(pid_t root,
+                                                      const std::function<absl::Status(pid_t)>& move_one);
+
+  // Records of the tree come with cgroup_id AM_WATCHED | number, wherever its processes are, those in
+  // sessions excepted. Children are included from birth.
+  absl::StatusOr<std::vector<ProcessKey>> Watch(pid_t root, uint32_t number);
+  void Unwatch(uint32_t number);
+  // A process of the watched tree is still running.
+  bool Watches(uint32_t number) const;
+
+  // Every process that is in a session of the ring now.
+  absl::StatusOr<std::vector<SeedProcess>> ListSessionProcesses() const;
+  // Every process on the host.
+  absl::StatusOr<std::vector<am_task>> ListTasks() const { return tasks_->List(); }
+
  private:
   explicit ProcessProbe(BpfRing& ring);
   absl::Status Load();
+  absl::Status CollectPasses(TreeClosure& closure, const std::function<absl::Status(pid_t)>& move_one);
+  std::vector<uint32_t> WatchedPids(uint32_t number) const;
+  absl::Status ReadEdges(TreeClosure* closure, uint64_t since_ns);
+  absl::Status CheckRoot(pid_t root, const std::vector<am_task>& tasks, ProcessKey* key) const;
 
   BpfRing& ring_;
   UniqueSkeleton<process_bpf> bpf_;
+  std::unique_ptr<KernelTasks> tasks_;
 };
 
 }  // namespace agentmon

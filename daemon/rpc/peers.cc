@@ -17,7 +17,7 @@
 #include "daemon/session/refusal.h"
 
 #ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77   // Linux 6.5
+#define SO_PEERPIDFD 77  // Linux 6.5
 #endif
 
 namespace agentmon {
@@ -30,7 +30,7 @@ int DescriptorLimit() {
 }
 
 uint64_t InodeOf(int fd) {
-  struct stat st{};
+  struct stat st {};
   return ::fstat(fd, &st) == 0 ? st.st_ino : 0;
 }
 
@@ -111,6 +111,12 @@ absl::StatusOr<UniqueFd> Peers::Admit(UniqueFd connection) {
   next_number_ = numbered.get() >= last_number_ ? first_number_ : numbered.get() + 1;
   connections_[numbered.get()] = {std::move(caller), InodeOf(numbered.get())};
   return numbered;
+}
+
+size_t Peers::OpenConnections() {
+  absl::MutexLock lock(&mutex_);
+  ForgetClosed();
+  return connections_.size();
 }
 
 void Peers::ForgetClosed() {

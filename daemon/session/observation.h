@@ -22,14 +22,20 @@ class Observation {
   virtual absl::Status AddSession(uint64_t cgroup_id) = 0;
   // Takes in what was recorded so far, then lifts everything that was added for this cgroup.
   virtual void RemoveSession(uint64_t cgroup_id) = 0;
+  // Nothing of this cgroup still waits in a kernel queue to be read.
+  virtual bool Settled(uint64_t cgroup_id) = 0;
   // Marks the mounts of the process's mount namespace; the error says why file reads are not seen.
   virtual absl::Status AddMounts(uint64_t cgroup_id, pid_t pid) = 0;
   virtual absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener) = 0;
   // Calls move_one for root and each of its descendants, also for those that are forked or orphaned
-  // meanwhile; returns how many it called it for with success. Blocks; any thread but the core.
+  // meanwhile; NotFound from it leaves a process out. Returns how many are alive at the end. Blocks, 2 s at
+  // most; any thread but the core.
   virtual absl::StatusOr<int> CollectTree(pid_t root, const std::function<absl::Status(pid_t)>& move_one) = 0;
   // Records root and its descendants where they are; returns the number that stands for their cgroup.
+  // Blocks; any thread but the core. RemoveSession ends it.
   virtual absl::StatusOr<uint64_t> AddWatch(pid_t root) = 0;
+  // Processes came into a session that were running before: take in who they are.
+  virtual void SessionMembersChanged() = 0;
   // What was watched has ended.
   virtual bool WatchEnded(uint64_t watch_id) = 0;
   // The sources as they are on this host.

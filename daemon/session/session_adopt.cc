@@ -1,27 +1,78 @@
 // Running trees: taken into a session (Adopt), or recorded where they are (Watch).
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/kernel/pid_fd.h"
 #include "daemon/session/adoptable.h"
 #include "daemon/session/refusal.h"
 #include "daemon/session/session_state.h"
 
 namespace agentmon {
+namespace {
 
-void SessionManager::Adopt(const Caller& caller, const v1::AdoptRequest& request, Done<v1::AdoptResponse> done) {
+// Moves processes into a cgroup and remembers where they were, to put them back when it fails half way.
+// Worker thread.
+class TreeMove {
+ public:
+  TreeMove(const ProcFs& proc, const Caller& caller, const Cgroup& target, std::string cgroup_mount)
+      : proc_(proc), caller_(caller), target_(target), cgroup_mount_(std::move(cgroup_mount)) {}
+
+  // NotFound leaves the process out of the session: it is gone, or not the caller's to move.
+  absl::Status MoveOne(pid_t pid) {
+    auto pidfd = PidFd::Open(pid);
+    if (!pidfd.ok()) return pidfd.status();
+    const auto before = proc_.CgroupPath(pid);
+    if (!before.ok()) return absl::NotFoundError("gone");
+    if (const absl::Status may = CheckMovable(proc_, caller_, pid); !may.ok()) {
+      if (pidfd->Alive()) ++left_out_;
+      return absl::NotFoundError(may.message());
+    }
+    RETURN_IF_ERROR(target_.AddProcess(pid));
+    moved_.emplace_back(std::move(*pidfd), *before);
+    return absl::OkStatus();
+  }
+
+  void PutBack() {
+    for (const auto& [pidfd, path] : moved_) {
+      const auto home = Cgroup::Open(cgroup_mount_ + path);
+      if (home.ok() && pidfd.Alive()) home->AddProcess(pidfd.pid()).IgnoreError();
+    }
+  }
+  int left_out() const { return left_out_; }
+
+ private:
+  const ProcFs& proc_;
+  const Caller& caller_;
+  const Cgroup& target_;
+  const std::string cgroup_mount_;
+  std::vector<std::pair<PidFd, std::string>> moved_;
+  int left_out_ = 0;
+};
+
+absl::Status Busy() {
+  return Refusal(absl::StatusCode::kResourceExhausted, "BUSY", "too many sessions start at once",
+                 "try again");
+}
+
+}  // namespace
+
+void SessionManager::Adopt(const Caller& caller, const v1::AdoptRequest& request,
+                           Done<v1::AdoptResponse> done) {
   absl::Status may = CheckMayStart(caller);
+  if (may.ok()) may = CheckStartFields(request.name(), request.workspace(), request.labels());
   if (may.ok()) may = CheckAdoptable(proc_, caller, request.pid());
   if (!may.ok()) return done(may);
-  auto made = Make(caller.uid, v1::Session::ADOPT);
+  const auto owner = proc_.Uid(request.pid());
+  auto made = Make(owner.ok() ? *owner : caller.uid, v1::Session::ADOPT);
   if (!made.ok()) return done(made.status());
   const StatePtr state = *made;
-  state->info.set_name(request.name().substr(0, 128));
+  state->info.set_name(request.name());
   state->info.set_workspace(request.workspace());
   *state->info.mutable_labels() = request.labels();
-  const auto argv = proc_.Argv(request.pid());
-  if (argv.ok()) {
-    for (const std::string& word : *argv) state->info.add_command(word);
-  }
+  if (const auto argv = proc_.Argv(request.pid()); argv.ok()) SetCommand(state->info, *argv);
   state->info.mutable_first_process()->set_pid(request.pid());
   state->attaching = true;
   const auto not_launched = absl::UnavailableError("the processes were running before the session began");
@@ -29,56 +80,77 @@ void SessionManager::Adopt(const Caller& caller, const v1::AdoptRequest& request
   SetSource(state, v1::NOTIFY, not_launched);
   Save(state);
   const bool posted = deps_.workers.TryPost([this, alive = alive_, state, caller, pid = request.pid(), done] {
-    const auto move_one = [&](pid_t member) -> absl::Status {
-      RETURN_IF_ERROR(CheckMovable(proc_, caller, member));
-      return state->cgroup->AddProcess(member);
-    };
-    const absl::StatusOr<int> moved = deps_.observation.CollectTree(pid, move_one);
-    deps_.core.Post([this, alive, state, moved, done, pid] {
-      if (!*alive) return;
-      state->attaching = false;
-      if (!moved.ok() || *moved == 0) {
-        End(state, "its processes could not be moved into it");
-        return done(moved.ok() ? Refusal(absl::StatusCode::kNotFound, "NO_SUCH_PROCESS",
-                                         absl::StrCat("process ", pid, " ended or could not be moved"))
-                               : moved.status());
-      }
-      state->populated_once = true;
-      state->info.set_state(v1::Session::RUNNING);
-      Save(state);
-      Emit(*state, v1::SessionChange::STARTED, absl::StrCat("attached to pid ", pid));
-      v1::AdoptResponse response;
-      response.set_processes(static_cast<uint32_t>(*moved));
-      *response.mutable_session() = Describe(*state);
-      done(response);
-      OnCgroupChange(state);   // all of it may have ended by now
+    TreeMove move(proc_, caller, *state->cgroup, deps_.cgroups.mount());
+    absl::StatusOr<int> moved =
+        deps_.observation.CollectTree(pid, [&](pid_t member) { return move.MoveOne(member); });
+    if (!moved.ok()) move.PutBack();
+    deps_.core.Post([this, alive, state, pid, moved, left_out = move.left_out(), done] {
+      if (*alive) FinishAdopt(state, pid, moved, left_out, done);
     });
   });
   if (!posted) {
     End(state, "the daemon was too busy to move its processes");
-    done(Refusal(absl::StatusCode::kResourceExhausted, "BUSY", "too many sessions start at once", "try again"));
+    done(Busy());
   }
 }
 
-absl::StatusOr<v1::Session> SessionManager::StartWatch(const Caller& caller, pid_t pid) {
-  RETURN_IF_ERROR(CheckMayStart(caller));
-  RETURN_IF_ERROR(CheckAdoptable(proc_, caller, pid));
-  ASSIGN_OR_RETURN(const uint64_t watch, deps_.observation.AddWatch(pid));
-  auto made = Make(caller.uid, v1::Session::WATCH);
+void SessionManager::FinishAdopt(const StatePtr& state, pid_t pid, absl::StatusOr<int> moved, int left_out,
+                                 const Done<v1::AdoptResponse>& done) {
+  state->attaching = false;
+  if (!moved.ok() || *moved == 0) {
+    End(state, "its processes could not be moved into it");
+    return done(moved.ok() ? Refusal(absl::StatusCode::kNotFound, "NO_SUCH_PROCESS",
+                                     absl::StrCat("process ", pid, " ended or could not be moved"))
+                           : moved.status());
+  }
+  state->populated_once = true;
+  state->info.set_state(v1::Session::RUNNING);
+  Save(state);
+  deps_.observation.SessionMembersChanged();
+  Emit(*state, v1::SessionChange::STARTED,
+       absl::StrCat("attached to pid ", pid,
+                    left_out > 0 ? absl::StrCat(", without ", left_out, " processes of other users") : ""));
+  v1::AdoptResponse response;
+  response.set_processes(static_cast<uint32_t>(*moved));
+  *response.mutable_session() = Describe(*state);
+  done(response);
+  OnCgroupChange(state);  // all of it may have ended by now
+}
+
+void SessionManager::StartWatch(const Caller& caller, pid_t pid, Done<v1::Session> done) {
+  absl::Status may = CheckMayStart(caller);
+  if (may.ok()) may = CheckAdoptable(proc_, caller, pid);
+  if (!may.ok()) return done(may);
+  const bool posted = deps_.workers.TryPost([this, alive = alive_, caller, pid, done] {
+    const absl::StatusOr<uint64_t> watch = deps_.observation.AddWatch(pid);
+    deps_.core.Post([this, alive, caller, pid, watch, done] {
+      if (!*alive) return;
+      if (!watch.ok()) return done(watch.status());
+      FinishWatch(caller, pid, *watch, done);
+    });
+  });
+  if (!posted) done(Busy());
+}
+
+void SessionManager::FinishWatch(const Caller& caller, pid_t pid, uint64_t watch,
+                                 const Done<v1::Session>& done) {
+  const auto made = Make(caller.uid, v1::Session::WATCH);
   if (!made.ok()) {
     deps_.observation.RemoveSession(watch);
-    return made.status();
+    return done(made.status());
   }
   const StatePtr state = *made;
   state->cgroup_id = watch;
   by_cgroup_[watch] = state;
   state->info.set_state(v1::Session::RUNNING);
   state->info.mutable_first_process()->set_pid(pid);
-  const auto not_moved = absl::UnavailableError("a watched tree stays where it is: only its processes are seen");
+  if (const auto argv = proc_.Argv(pid); argv.ok()) SetCommand(state->info, *argv);
+  const auto not_moved =
+      absl::UnavailableError("a watched tree stays where it is: only its processes are seen");
   for (const v1::Source source : {v1::NETWORK, v1::FANOTIFY, v1::NOTIFY}) SetSource(state, source, not_moved);
   Save(state);
   Emit(*state, v1::SessionChange::STARTED, absl::StrCat("watching pid ", pid));
-  return state->info;
+  done(state->info);
 }
 
 void SessionManager::EndWatch(const std::string& id) {

@@ -34,6 +34,8 @@ class SessionCgroups {
   // Id of the session that the process is in; empty when in none of this instance. Any thread.
   std::string SessionOf(absl::string_view cgroup_path) const;
   const Cgroup& base() const { return base_; }
+  // Where cgroup2 is mounted.
+  std::string mount() const { return base_.path().substr(0, base_.path().size() - relative_.size()); }
   // Of a session, below the cgroup2 mount.
   std::string RelativePath(const std::string& session) const;
 
@@ -48,7 +50,7 @@ class SessionCgroups {
   };
   TaskRunner& core_;
   Cgroup base_;
-  std::string relative_;   // "/agentmon-main"
+  std::string relative_;  // "/agentmon-main"
   UniqueFd inotify_;
   std::map<std::string, Watched> watched_;
   std::map<int, std::string> by_wd_;

@@ -11,6 +11,8 @@
 #include "absl/time/time.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "daemon/event/kinds.h"
+#include "daemon/event/redact.h"
 #include "daemon/session/refusal.h"
 #include "daemon/session/session_state.h"
 
@@ -28,7 +30,7 @@ std::string RandomBytes(size_t size) {
   std::string bytes(size, '\0');
   if (::getrandom(bytes.data(), size, 0) != static_cast<ssize_t>(size)) {
     LogError("getrandom failed");
-    ::abort();   // no unguessable token without it
+    ::abort();  // no unguessable token without it
   }
   return bytes;
 }
@@ -41,12 +43,12 @@ std::string NewId() {
   return id;
 }
 
-absl::Status TooBig(absl::string_view what) {
-  return Refusal(StatusCode::kInvalidArgument, "TOO_BIG", what);
-}
+absl::Status TooBig(absl::string_view what) { return Refusal(StatusCode::kInvalidArgument, "TOO_BIG", what); }
 
-template <typename Labels>
-absl::Status CheckLabels(const std::string& name, const std::string& workspace, const Labels& labels) {
+}  // namespace
+
+absl::Status CheckStartFields(const std::string& name, const std::string& workspace,
+                              const google::protobuf::Map<std::string, std::string>& labels) {
   if (name.size() > kMaxName) return TooBig("the name is longer than 128 bytes");
   if (workspace.size() >= 4096) return TooBig("the workspace is longer than 4,095 bytes");
   if (!workspace.empty() && workspace[0] != '/') {
@@ -61,13 +63,25 @@ absl::Status CheckLabels(const std::string& name, const std::string& workspace, 
   return absl::OkStatus();
 }
 
-}  // namespace
+void SetCommand(v1::Session& session, const std::vector<std::string>& argv) {
+  Event event;  // shown and stored like an exec's arguments, so secrets go the same way
+  size_t kept = 0;
+  for (const std::string& word : argv) {
+    if ((kept += word.size() + 1) > kMaxCommand) break;
+    event.mutable_exec()->add_argv(word);
+  }
+  Redactor().Redact(&event);
+  for (std::string& word : *event.mutable_exec()->mutable_argv()) session.add_command(std::move(word));
+}
 
 absl::string_view RoleName(Role role) {
   switch (role) {
-    case Role::kAdmin: return "admin";
-    case Role::kUser: return "user";
-    case Role::kAgent: break;
+    case Role::kAdmin:
+      return "admin";
+    case Role::kUser:
+      return "user";
+    case Role::kAgent:
+      break;
   }
   return "agent";
 }
@@ -122,9 +136,10 @@ absl::StatusOr<SessionManager::StatePtr> SessionManager::Make(uid_t uid, v1::Ses
   return state;
 }
 
-absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller, const v1::StartRequest& request) {
+absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller,
+                                                        const v1::StartRequest& request) {
   RETURN_IF_ERROR(CheckMayStart(caller));
-  RETURN_IF_ERROR(CheckLabels(request.name(), request.workspace(), request.labels()));
+  RETURN_IF_ERROR(CheckStartFields(request.name(), request.workspace(), request.labels()));
   if (request.ByteSizeLong() > kMaxCommand * 4) return TooBig("the request is larger than 256 KiB");
   if (caller.uid == 0 && !request.allow_root()) {
     return Refusal(StatusCode::kPermissionDenied, "ROOT", "root may not run an agent",
@@ -134,11 +149,7 @@ absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller, co
   state->info.set_name(request.name());
   state->info.set_workspace(request.workspace());
   *state->info.mutable_labels() = request.labels();
-  size_t kept = 0;
-  for (const std::string& word : request.command()) {
-    if ((kept += word.size()) > kMaxCommand) break;
-    state->info.add_command(word);
-  }
+  SetCommand(state->info, {request.command().begin(), request.command().end()});
   state->token = RandomBytes(32);
   by_token_[state->token] = state;
   Save(state);
@@ -149,13 +160,12 @@ absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller, co
   });
   // A migration soon after another one takes 14 us in place of 10 to 15 ms (the kernel's cgroup lock stays
   // in writer mode for a while), so the lock is taken now, while the caller starts its shim.
-  const bool posted [[maybe_unused]] = deps_.workers.TryPost([cgroup = ProcFs().CgroupPath(getpid()),
-                                                              root = deps_.cgroups.base().path()] {
-    const size_t mount_length = root.rfind("/agentmon-");
-    if (!cgroup.ok()) return;
-    const auto own = Cgroup::Open(root.substr(0, mount_length) + *cgroup);
-    if (own.ok()) own->AddProcess(getpid()).IgnoreError();
-  });
+  const bool posted [[maybe_unused]] =
+      deps_.workers.TryPost([cgroup = ProcFs().CgroupPath(getpid()), mount = deps_.cgroups.mount()] {
+        if (!cgroup.ok()) return;
+        const auto own = Cgroup::Open(mount + *cgroup);
+        if (own.ok()) own->AddProcess(getpid()).IgnoreError();
+      });
   v1::StartResponse response;
   response.set_session(state->info.id());
   response.set_token(state->token);
@@ -174,16 +184,18 @@ void SessionManager::Attach(const Caller& caller, const v1::AttachRequest& reque
                         "tokens are for one use, within 30 s, by the user who asked for the session"));
   }
   if (caller.role == Role::kAgent) {
-    return done(Refusal(StatusCode::kPermissionDenied, "IN_A_SESSION", "this process is in a session already"));
+    return done(
+        Refusal(StatusCode::kPermissionDenied, "IN_A_SESSION", "this process is in a session already"));
   }
   const StatePtr state = it->second;
   state->attaching = true;
-  const bool posted = deps_.workers.TryPost([this, alive = alive_, state, caller, done] {
+  const std::string no_namespace = request.namespace_error().substr(0, 512);
+  const bool posted = deps_.workers.TryPost([this, alive = alive_, state, caller, no_namespace, done] {
     absl::Status moved = state->cgroup->AddProcess(caller.pid);
     // The process is held by descriptor: alive after the write means that the number still meant it.
     if (moved.ok() && !caller.pidfd->Alive()) moved = absl::NotFoundError("the process ended meanwhile");
-    deps_.core.Post([this, alive, state, caller, moved, done] {
-      if (*alive) FinishAttach(state, caller, moved, done);
+    deps_.core.Post([this, alive, state, caller, no_namespace, moved, done] {
+      if (*alive) FinishAttach(state, caller, no_namespace, moved, done);
     });
   });
   if (!posted) {
@@ -192,7 +204,8 @@ void SessionManager::Attach(const Caller& caller, const v1::AttachRequest& reque
   }
 }
 
-void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller, absl::Status moved,
+void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
+                                  const std::string& no_namespace, absl::Status moved,
                                   const Done<v1::AttachResponse>& done) {
   state->attaching = false;
   if (state->ended) {
@@ -204,7 +217,9 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller, a
   }
   state->shim_pid = caller.pid;
   state->populated_once = true;
-  SetSource(state, v1::FANOTIFY, deps_.observation.AddMounts(state->cgroup_id, caller.pid));
+  SetSource(state, v1::FANOTIFY,
+            no_namespace.empty() ? deps_.observation.AddMounts(state->cgroup_id, caller.pid)
+                                 : absl::UnavailableError(no_namespace));
   bool notify = false;
   for (const v1::SourceState& source : state->info.sources()) {
     if (source.source() == v1::NOTIFY) notify = source.active();
@@ -216,7 +231,7 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller, a
   for (const v1::SourceState& source : state->info.sources()) {
     if (!source.active()) {
       Emit(*state, v1::SessionChange::SOURCE_INACTIVE,
-           absl::StrCat(v1::Source_Name(source.source()), ": ", source.why()));
+           absl::StrCat(SourceName(source.source()), ": ", source.why()));
     }
   }
   v1::AttachResponse response;
@@ -241,20 +256,22 @@ absl::Status SessionManager::Arm(const Caller& caller, const v1::ArmRequest& req
   }
   by_token_.erase(it);
   state->token.clear();
-  SetSource(state, v1::NOTIFY, armed);
-  if (!armed.ok()) {
-    Emit(*state, v1::SessionChange::SOURCE_INACTIVE, absl::StrCat("NOTIFY: ", armed.message()));
+  // Where the source is missing on this host, that was told at Attach.
+  if (SetSource(state, v1::NOTIFY, armed) && !armed.ok()) {
+    Emit(*state, v1::SessionChange::SOURCE_INACTIVE, absl::StrCat("notify: ", armed.message()));
   }
   Save(state);
   return absl::OkStatus();
 }
 
-void SessionManager::SetSource(const StatePtr& state, v1::Source source, const absl::Status& status) {
+bool SessionManager::SetSource(const StatePtr& state, v1::Source source, const absl::Status& status) {
   for (v1::SourceState& s : *state->info.mutable_sources()) {
     if (s.source() != source || !s.active()) continue;
     s.set_active(status.ok());
     if (!status.ok()) s.set_why(std::string(status.message()));
+    return true;
   }
+  return false;
 }
 
 absl::StatusOr<SessionManager::StatePtr> SessionManager::Find(const Caller& caller,

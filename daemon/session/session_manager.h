@@ -28,7 +28,7 @@ namespace agentmon {
 struct SessionLimits {
   size_t sessions_per_uid = 1000;
   size_t sessions = 4000;
-  absl::Duration attach_timeout = absl::Seconds(30);   // from Start to the shim's Attach
+  absl::Duration attach_timeout = absl::Seconds(30);  // from Start to the shim's Attach
   absl::Duration default_grace = absl::Seconds(3);
 };
 
@@ -42,6 +42,7 @@ struct SessionDeps {
   SessionFiles files;
   EventSink& events;                                    // session events go here
   std::function<void(const v1::Session&)> save;         // to the store; never blocks
+  std::function<void(const std::string&)> last_events;  // asks for what waits of a session that ends
 };
 
 // Core thread, all of it. Completions run on the core thread.
@@ -54,15 +55,15 @@ class SessionManager : public EventSink {
   ~SessionManager() override;
 
   // Finds the sessions of an earlier daemon by their cgroups: living ones go on with a GAP event, what
-  // belongs to dead ones is removed. `last_alive_ns` is when that daemon was last known to record (Unix
-  // time, 0 = not known).
-  void Recover(int64_t last_alive_ns);
+  // belongs to dead ones is removed. `daemon_lost_ns`: CLOCK_BOOTTIME at which that daemon was lost, 0 =
+  // not known.
+  void Recover(uint64_t daemon_lost_ns);
 
   absl::StatusOr<v1::StartResponse> Start(const Caller& caller, const v1::StartRequest& request);
   void Attach(const Caller& caller, const v1::AttachRequest& request, Done<v1::AttachResponse> done);
   absl::Status Arm(const Caller& caller, const v1::ArmRequest& request);
   void Adopt(const Caller& caller, const v1::AdoptRequest& request, Done<v1::AdoptResponse> done);
-  absl::StatusOr<v1::Session> StartWatch(const Caller& caller, pid_t pid);
+  void StartWatch(const Caller& caller, pid_t pid, Done<v1::Session> done);
   void EndWatch(const std::string& id);
   void Stop(const Caller& caller, const v1::StopRequest& request, Done<v1::StopResponse> done);
 
@@ -72,6 +73,8 @@ class SessionManager : public EventSink {
   // newest. NotFound when it is none of the running ones.
   absl::StatusOr<v1::Session> Get(const Caller& caller, const std::string& which) const;
   size_t running() const { return sessions_.size(); }
+  // For sessions that start from now on.
+  void SetSessionsPerUid(size_t limit) { limits_.sessions_per_uid = limit; }
 
   // Which session a record's cgroup means: its id, or empty.
   std::string SessionOfCgroup(uint64_t cgroup_id) const;
@@ -85,30 +88,35 @@ class SessionManager : public EventSink {
 
   absl::Status CheckMayStart(const Caller& caller) const;
   absl::StatusOr<StatePtr> Make(uid_t uid, v1::Session::Origin origin);
+  void FinishAdopt(const StatePtr& state, pid_t pid, absl::StatusOr<int> moved, int left_out,
+                   const Done<v1::AdoptResponse>& done);
+  void FinishWatch(const Caller& caller, pid_t pid, uint64_t watch, const Done<v1::Session>& done);
   absl::StatusOr<StatePtr> Find(const Caller& caller, const std::string& which) const;
-  void FinishAttach(const StatePtr& state, const Caller& caller, absl::Status moved,
-                    const Done<v1::AttachResponse>& done);
-  void SetSource(const StatePtr& state, v1::Source source, const absl::Status& status);
+  void FinishAttach(const StatePtr& state, const Caller& caller, const std::string& no_namespace,
+                    absl::Status moved, const Done<v1::AttachResponse>& done);
+  // False when the source was inactive before.
+  bool SetSource(const StatePtr& state, v1::Source source, const absl::Status& status);
   void OnCgroupChange(const StatePtr& state);
   void BeginStop(const StatePtr& state, const v1::StopRequest& request, uid_t by);
   void End(const StatePtr& state, const std::string& reason);
+  void EndWhenSettled(const StatePtr& state, int tries_left);
   void RemoveCgroup(const StatePtr& state, int tries_left);
   void Save(const StatePtr& state);
   void Emit(const SessionState& state, v1::SessionChange::What what, absl::string_view detail,
             uint64_t gap_ns = 0);
-  void RecoverOne(const std::string& id, std::optional<v1::Session> known, int64_t last_alive_ns);
+  void RecoverOne(const std::string& id, std::optional<v1::Session> known, uint64_t daemon_lost_ns);
   v1::Session Describe(const SessionState& state) const;
 
   SessionDeps deps_;
   SessionLimits limits_;
   ProcFs proc_;
-  std::map<std::string, StatePtr> sessions_;                     // by id
+  std::map<std::string, StatePtr> sessions_;  // by id
   absl::flat_hash_map<std::string, StatePtr> by_token_;
   absl::flat_hash_map<uint64_t, StatePtr> by_cgroup_;
   // Stop callers wait for the end.
   struct Waiter;
   std::multimap<std::string, std::shared_ptr<Waiter>> waiters_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);   // for tasks that come back late
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for tasks that come back late
 };
 
 }  // namespace agentmon

@@ -61,7 +61,8 @@ class Client {
     pid_ = fork();
     if (pid_ == 0) {
       signal(SIGTERM, SIG_DFL);
-      if (setgroups(1, &group) != 0 || setresgid(uid, uid, uid) != 0 || setresuid(uid, uid, uid) != 0) _exit(1);
+      if (setgroups(1, &group) != 0 || setresgid(uid, uid, uid) != 0 || setresuid(uid, uid, uid) != 0)
+        _exit(1);
       const UniqueFd fd = f.Connect();
       [[maybe_unused]] const ssize_t n = write(ready[1], "x", 1);
       for (;;) pause();

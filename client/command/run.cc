@@ -1,0 +1,161 @@
+#include "client/command/run.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "agentmon/v1/sessions.grpc.pb.h"
+#include "client/connection/socket.h"
+#include "client/exit_status.h"
+#include "client/launch/shim.h"
+#include "client/launch/supervisor.h"
+#include "common/base/status.h"
+
+namespace agentmon {
+namespace {
+
+constexpr absl::Duration kGrace = absl::Seconds(3);  // between TERM or HUP and the end of the session
+constexpr absl::Duration kEndLineTime = absl::Seconds(2);
+
+absl::StatusOr<v1::StartRequest> MakeRequest(const VerbContext& context, const RunOptions& options) {
+  v1::StartRequest request;
+  request.set_name(options.name);
+  request.set_allow_root(options.allow_root);
+  char path[PATH_MAX];
+  if (realpath(options.workspace.empty() ? "." : options.workspace.c_str(), path) != nullptr) {
+    request.set_workspace(path);
+  } else if (!options.workspace.empty()) {  // a current directory that was removed is the agent's affair
+    return ErrnoStatus(errno, absl::StrCat("--workspace ", options.workspace));
+  }
+  auto labels = ParseLabels(options.labels);
+  if (!labels.ok()) return labels.status();
+  for (const auto& [key, value] : *labels) (*request.mutable_labels())[key] = value;
+  for (const std::string& word : context.command) request.add_command(word);
+  return request;
+}
+
+// One short call on a connection of its own: the one of the start may be days old.
+template <typename Call>
+absl::Status CallDaemon(const std::string& socket, absl::Duration time, Call call) {
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(socket);
+  if (!channel.ok()) return channel.status();
+  const auto stub = v1::Sessions::NewStub(*channel);
+  grpc::ClientContext client_context;
+  SetDeadline(client_context, time);
+  const grpc::Status status = call(*stub, client_context);
+  return status.ok() ? absl::OkStatus() : absl::UnavailableError(RpcFailure(status).message);
+}
+
+absl::Status StopSession(const std::string& socket, const std::string& session) {
+  return CallDaemon(socket, kCallTime, [&](v1::Sessions::Stub& stub, grpc::ClientContext& client_context) {
+    v1::StopRequest request;
+    request.set_session(session);
+    request.set_grace_ms(-1);
+    v1::StopResponse response;
+    return stub.Stop(&client_context, request, &response);
+  });
+}
+
+absl::StatusOr<v1::Session> GetSession(const std::string& socket, const std::string& session) {
+  v1::GetResponse response;
+  const absl::Status status =
+      CallDaemon(socket, kEndLineTime, [&](v1::Sessions::Stub& stub, grpc::ClientContext& client_context) {
+        v1::GetRequest request;
+        request.set_session(session);
+        return stub.Get(&client_context, request, &response);
+      });
+  if (!status.ok()) return status;
+  return response.session();
+}
+
+// A session into which no process came (the shim failed) would wait for one until the daemon loses patience.
+void DropUnusedSession(const std::string& socket, const std::string& session) {
+  const absl::StatusOr<v1::Session> state = GetSession(socket, session);
+  if (state.ok() && state->state() == v1::Session::STARTING) StopSession(socket, session).IgnoreError();
+}
+
+void WriteEndLine(const VerbContext& context, const std::string& socket, const std::string& session) {
+  const absl::StatusOr<v1::Session> state = GetSession(socket, session);
+  const std::string how = absl::StrCat("agentmon timeline --session ", session);
+  if (!state.ok()) return Complain(context.err_fd, absl::StrCat("session ", session, " ended: ", how));
+  const uint64_t events = state->events(), denials = state->denials();
+  Complain(context.err_fd, absl::StrCat(events, events == 1 ? " event, " : " events, ", denials,
+                                        denials == 1 ? " denial: " : " denials: ", how));
+}
+
+// Replaces this process by the shim. Returns only when that failed.
+absl::Status Become(const std::vector<std::string>& programs, const ShimCall& call, TokenPipe& token_pipe,
+                    const std::string& token) {
+  RETURN_IF_ERROR(WriteToken(token_pipe, token));
+  fcntl(call.token_fd, F_SETFD, 0);
+  absl::Status status;
+  for (const std::string& program : programs) {
+    const std::vector<std::string> arguments = ShimArguments(program, call);
+    execv(program.c_str(), PointersTo(arguments).data());
+    status = ErrnoStatus(errno, absl::StrCat("execute ", program));
+  }
+  return status;
+}
+
+absl::StatusOr<AgentEnd> RunAgent(const std::vector<std::string>& programs, const ShimCall& call,
+                                  TokenPipe& token_pipe, const std::string& token) {
+  absl::StatusOr<std::unique_ptr<Supervisor>> supervisor = Supervisor::Create();
+  if (!supervisor.ok()) return supervisor.status();
+  RETURN_IF_ERROR((*supervisor)->Start(programs, call));
+  // The token comes last: before it the shim cannot go on, so that SIGCHLD is ours before the agent can end.
+  RETURN_IF_ERROR(WriteToken(token_pipe, token));
+  token_pipe.read_end.Reset();
+  return (*supervisor)->Wait(kGrace, [&] { return StopSession(call.socket, call.session); });
+}
+
+// The answer to Start, or the exit status after the complaint.
+int StartSession(const VerbContext& context, const RunOptions& options, v1::StartResponse* response) {
+  const absl::StatusOr<v1::StartRequest> request = MakeRequest(context, options);
+  if (!request.ok()) return context.Fail(kRunFailed, request.status().message());
+  const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(SocketPath(context.socket));
+  if (!channel.ok()) return context.Fail(kRunFailed, channel.status().message());
+  const auto stub = v1::Sessions::NewStub(*channel);
+  grpc::ClientContext client_context;
+  SetDeadline(client_context, kCallTime);
+  const grpc::Status status = stub->Start(&client_context, *request, response);
+  return status.ok() ? kOk : context.Fail(kRunFailed, RpcFailure(status).message);
+}
+
+}  // namespace
+
+int Run(const VerbContext& context, const RunOptions& options) {
+  if (context.command.empty()) {
+    return context.Fail(kRunFailed, "no agent to run: write it behind '--', as in 'agentmon run -- claude'");
+  }
+  if (geteuid() == 0 && !options.allow_root) {
+    return context.Fail(kRunFailed,
+                        "an agent is not run as root: start it as its user, or add --allow-root if root "
+                        "is what you mean");
+  }
+  const absl::StatusOr<ShimPrograms> shim = FindShim();
+  if (!shim.ok()) return context.Fail(kRunFailed, shim.status().message());
+  v1::StartResponse response;
+  if (const int failed = StartSession(context, options, &response); failed != kOk) return failed;
+  absl::StatusOr<TokenPipe> token_pipe = MakeTokenPipe();
+  if (!token_pipe.ok()) return context.Fail(kRunFailed, token_pipe.status().message());
+
+  const std::string socket = SocketPath(context.socket);
+  const ShimCall call{socket, token_pipe->read_end.get(), response.session(), context.command};
+  const std::vector<std::string> programs = ProgramsToTry(*shim, response.mount_namespace());
+  const absl::StatusOr<AgentEnd> end = options.exec ? Become(programs, call, *token_pipe, response.token())
+                                                    : RunAgent(programs, call, *token_pipe, response.token());
+  if (!end.ok()) {
+    DropUnusedSession(socket, response.session());
+    return context.Fail(kRunFailed, end.status().message());
+  }
+  if (!end->by_signal && end->code == kRunFailed) DropUnusedSession(socket, response.session());
+  if (!options.quiet && isatty(context.err_fd) == 1) WriteEndLine(context, socket, response.session());
+  if (end->by_signal) DieBy(end->code);
+  return end->code;
+}
+
+}  // namespace agentmon

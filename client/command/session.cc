@@ -1,0 +1,90 @@
+#include "client/command/session.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "agentmon/v1/sessions.grpc.pb.h"
+#include "client/exit_status.h"
+#include "client/output/event_json.h"
+#include "client/output/session_output.h"
+#include "client/output/text.h"
+
+namespace agentmon {
+
+int SessionList(const VerbContext& context, const SessionOptions& options) {
+  int exit_status = kOk;
+  const auto channel = context.Connect(&exit_status);
+  if (channel == nullptr) return exit_status;
+  v1::ListRequest request;
+  request.set_ended(options.all);
+  request.set_limit(options.all ? 1000 : 0);
+  v1::ListResponse response;
+  grpc::ClientContext client_context;
+  SetDeadline(client_context, kCallTime);
+  const grpc::Status status = v1::Sessions::NewStub(channel)->List(&client_context, request, &response);
+  if (!status.ok()) return context.FailRpc(status);
+  if (context.json) {
+    nlohmann::ordered_json sessions = nlohmann::ordered_json::array();
+    for (const v1::Session& session : response.sessions()) sessions.push_back(SessionToJson(session));
+    context.output->Line(DumpJson(sessions, 2));
+  } else if (response.sessions().empty()) {
+    Complain(context.err_fd, options.all ? "no sessions" : "no session is running (--all shows ended ones)");
+  } else {
+    WriteSessionTable({response.sessions().begin(), response.sessions().end()}, absl::Now(), context.paint(),
+                      *context.output);
+  }
+  return kOk;
+}
+
+int SessionShow(const VerbContext& context, const SessionOptions& options) {
+  int exit_status = kOk;
+  const auto channel = context.Connect(&exit_status);
+  if (channel == nullptr) return exit_status;
+  v1::GetRequest request;
+  request.set_session(options.id);
+  v1::GetResponse response;
+  grpc::ClientContext client_context;
+  SetDeadline(client_context, kCallTime);
+  const grpc::Status status = v1::Sessions::NewStub(channel)->Get(&client_context, request, &response);
+  if (!status.ok()) return context.FailRpc(status);
+  if (context.json) {
+    context.output->Line(DumpJson(SessionToJson(response.session()), 2));
+  } else {
+    WriteSession(response.session(), absl::Now(), context.paint(), *context.output);
+  }
+  return kOk;
+}
+
+int SessionStop(const VerbContext& context, const SessionOptions& options) {
+  if (options.all == !options.id.empty()) {
+    return context.Fail(kUsage,
+                        "session stop: name one session, or give --all ('agentmon session list' shows them)");
+  }
+  int exit_status = kOk;
+  const auto channel = context.Connect(&exit_status);
+  if (channel == nullptr) return exit_status;
+  v1::StopRequest request;
+  request.set_session(options.id);
+  request.set_all(options.all);
+  const auto grace_ms = static_cast<int64_t>(options.grace * 1000);
+  request.set_grace_ms(grace_ms <= 0 ? -1 : grace_ms);
+  v1::StopResponse response;
+  grpc::ClientContext client_context;
+  SetDeadline(client_context, kCallTime + absl::Seconds(options.grace));
+  const grpc::Status status = v1::Sessions::NewStub(channel)->Stop(&client_context, request, &response);
+  if (!status.ok()) return context.FailRpc(status);
+  if (context.json) {
+    nlohmann::ordered_json out;
+    out["stopped"] = nlohmann::ordered_json::array();
+    for (const std::string& id : response.sessions()) out["stopped"].push_back(ToUtf8(id));
+    context.output->Line(DumpJson(out, 2));
+  } else {
+    for (const std::string& id : response.sessions())
+      context.output->Line(absl::StrCat("stopped ", Printable(id)));
+    if (response.sessions().empty()) Complain(context.err_fd, "no session was running");
+  }
+  return kOk;
+}
+
+}  // namespace agentmon

@@ -1,0 +1,14 @@
+// How a verb that prints a stream ends.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include "client/command/verb.h"
+
+namespace agentmon {
+
+// The exit status after the last message. That the reader of our output has gone away, or that we ended the
+// call ourselves, is no failure.
+int EndOfStream(const VerbContext& context, const grpc::Status& status, bool stopped_by_us);
+
+}  // namespace agentmon

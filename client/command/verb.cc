@@ -1,0 +1,35 @@
+#include "client/command/verb.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/connection/socket.h"
+#include "client/exit_status.h"
+
+namespace agentmon {
+
+int VerbContext::Fail(int exit_status, absl::string_view message) const {
+  output->Flush();  // what was already said comes first
+  Complain(err_fd, message);
+  return exit_status;
+}
+
+std::shared_ptr<grpc::Channel> VerbContext::Connect(int* exit_status) const {
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(SocketPath(socket));
+  if (channel.ok()) return *std::move(channel);
+  *exit_status = Fail(ConnectFailure(channel.status()));
+  return nullptr;
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseLabels(
+    const std::vector<std::string>& labels) {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const std::string& label : labels) {
+    const size_t equals = label.find('=');
+    if (equals == 0 || equals == std::string::npos) {
+      return absl::InvalidArgumentError(absl::StrCat("--label '", label, "' is not of the form KEY=VALUE"));
+    }
+    out.emplace_back(label.substr(0, equals), label.substr(equals + 1));
+  }
+  return out;
+}
+
+}  // namespace agentmon

@@ -1,0 +1,175 @@
+#include "client/output/event_writer.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "client/output/text.h"
+#include "common/base/unique_fd.h"
+#include "tests/fake/fake_daemon.h"
+#include "tests/fixture/child.h"
+
+namespace agentmon {
+namespace {
+
+std::string Written(const std::string& format, const std::vector<v1::Event>& events, uint64_t gap = 0) {
+  const UniqueFd file(memfd_create("out", MFD_CLOEXEC));
+  Output output(file.get());
+  EventWriterOptions options;
+  options.format = format;
+  options.zone = absl::UTCTimeZone();
+  const std::unique_ptr<EventWriter> writer = MakeEventWriter(options, output);
+  for (const v1::Event& event : events) writer->OnEvent(event);
+  if (gap != 0) writer->OnGap(gap);
+  writer->Finish();
+  output.Flush();
+  return ReadAll(file.get());
+}
+
+// What a terminal of that many columns gets.
+std::string WrittenOnTerminal(const std::string& format, const std::vector<v1::Event>& events,
+                              unsigned short columns) {
+  int leader_fd, terminal_fd;
+  winsize size{24, columns, 0, 0};
+  REQUIRE(openpty(&leader_fd, &terminal_fd, nullptr, nullptr, &size) == 0);
+  const UniqueFd leader(leader_fd), terminal(terminal_fd);
+  Output output(terminal.get());
+  EventWriterOptions options;
+  options.format = format;
+  options.zone = absl::UTCTimeZone();
+  const std::unique_ptr<EventWriter> writer = MakeEventWriter(options, output);
+  std::string text;
+  for (const v1::Event& event : events) {
+    writer->OnEvent(event);
+    output.Flush();
+    char buffer[4096];
+    pollfd ready{leader.get(), POLLIN, 0};
+    while (poll(&ready, 1, 50) > 0) text.append(buffer, read(leader.get(), buffer, sizeof buffer));
+  }
+  return text;
+}
+
+std::vector<std::string> Lines(const std::string& text) {
+  return absl::StrSplit(text, '\n', absl::SkipEmpty());
+}
+
+v1::Event Delete(const std::string& path) {
+  v1::Event event;
+  event.set_kind(v1::DELETE);
+  event.mutable_file()->set_path(path);
+  event.set_count(1);
+  return event;
+}
+
+}  // namespace
+
+TEST_CASE("a table row is whole where nobody looks, with date, process and object") {
+  const std::vector<std::string> lines = Lines(Written("table", SampleEvents()));
+  REQUIRE(lines.size() == SampleEvents().size() + 1);
+  CHECK(absl::StartsWith(lines[0], "TIME"));
+  CHECK(lines[4] == "2026-01-02 03:04:05.004     1001  python3.11       open          /etc/hosts ≥3");
+  CHECK(lines[5] ==
+        "2026-01-02 03:04:05.005     1001  python3.11       open_write?   /home/dev/project/a.txt ×2");
+  CHECK(absl::EndsWith(lines[9], "  [deny by no-keys, EPERM] /home/dev/.ssh/id_ed25519"));
+  CHECK(absl::EndsWith(lines[10], "10.0.0.7:443/tcp failed: ECONNREFUSED"));
+}
+
+TEST_CASE("on a terminal rows fit and no name moves the cursor") {
+  const std::string text =
+      WrittenOnTerminal("table", {Delete("/" + std::string(300, 'x')), Delete("/e\x1b[31m\nvil")}, 90);
+  CHECK_FALSE(absl::StrContains(text, "\x1b"));
+  for (std::string line : Lines(text)) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    CHECK(DisplayWidth(line) <= 90);
+  }
+  CHECK(absl::StrContains(text, "$'/e\\x1b[31m\\nvil'"));
+  CHECK(absl::StrContains(text, "…"));
+}
+
+TEST_CASE("on a narrow terminal the decision, the end of a path and the count stay") {
+  v1::Event event = Delete("/home/somebody/with/a/long/path/to/the/file.txt");
+  event.set_count(12);
+  event.mutable_judgement()->set_decision(v1::DENY);
+  event.mutable_judgement()->set_enforced(true);
+  event.mutable_judgement()->set_rule("a-rule-with-a-long-name");
+  const std::string text = WrittenOnTerminal("table", {event}, 80);
+  CHECK(absl::StrContains(text, "[deny] …"));
+  CHECK(absl::StrContains(text, "/file.txt ×12"));
+}
+
+TEST_CASE("CSV quotes what needs it and has as many fields as its header") {
+  std::vector<v1::Event> events = SampleEvents();
+  events.push_back(Delete("/a,\"b\"\nc"));
+  const std::string text = Written("csv", events);
+  CHECK(absl::StrContains(text, ",\"/a,\"\"b\"\"\nc\","));
+  const std::vector<std::string> lines = Lines(text);
+  const auto fields = [](const std::string& line) { return std::count(line.begin(), line.end(), ',') + 1; };
+  CHECK(fields(lines[0]) == 30);
+  CHECK(fields(lines[1]) == 30);
+  CHECK(fields(lines[4]) == 30);
+  CHECK(fields(Lines(Written("csv", {}, 5))[1]) == 30);
+}
+
+TEST_CASE("CSV on a terminal escapes what moves the cursor") {
+  CHECK_FALSE(absl::StrContains(WrittenOnTerminal("csv", {Delete("/e\x1b[31m")}, 80), "\x1b"));
+}
+
+TEST_CASE("an empty CSV still has its header") { CHECK(absl::StartsWith(Written("csv", {}), "seq,time,")); }
+
+TEST_CASE("the tree hangs a process below its parent and folds what it did") {
+  const std::string text = Written("tree", SampleEvents());
+  CHECK(absl::StrContains(text, "session s-1\n"));
+  CHECK(absl::StrContains(text, "└─ 1000 (claude)\n   └─ 1001 python3 -c"));
+  CHECK(absl::StrContains(text, "open_write? 2: /home/dev/project/a.txt ×2\n"));
+  CHECK(absl::StrContains(text, "[killed by SIGKILL]"));
+  CHECK(absl::StrContains(text, "12 events of source network were lost"));
+}
+
+TEST_CASE("the tree shows each process once, also when the events claim a circle") {
+  v1::Event a = Delete("/x"), b = Delete("/y");
+  a.mutable_process()->set_pid(1);
+  a.mutable_parent()->set_pid(2);
+  b.mutable_process()->set_pid(2);
+  b.mutable_parent()->set_pid(1);
+  const std::string text = Written("tree", {a, b});
+  CHECK(absl::StrContains(text, "/x"));
+  CHECK(absl::StrContains(text, "/y"));
+}
+
+TEST_CASE("a long list of names is cut with how many more there are") {
+  std::vector<v1::Event> events;
+  for (int i = 0; i < 8; ++i) {
+    events.push_back(Delete("/f" + std::to_string(i)));
+    events.back().mutable_process()->set_pid(7);
+  }
+  CHECK(absl::StrContains(Written("tree", events), "delete 8: /f0, /f1, /f2, /f3, /f4 and 3 more"));
+}
+
+TEST_CASE("a gap is told in every format") {
+  CHECK(absl::StrContains(Written("table", {}, 5), "5 events are missing"));
+  CHECK(Written("json", {}, 5) == "{\"kind\":\"stream_gap\",\"missed\":5}\n");
+  CHECK(absl::StrContains(Written("csv", {}, 5), "stream_gap"));
+}
+
+TEST_CASE("output ends quietly when nobody reads it") {
+  int ends[2];
+  REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+  close(ends[0]);
+  const auto old = signal(SIGPIPE, SIG_IGN);
+  Output output(ends[1]);
+  output.Line("x");
+  output.Flush();
+  CHECK_FALSE(output.ok());
+  CHECK(output.error() == EPIPE);
+  signal(SIGPIPE, old);
+  close(ends[1]);
+}
+
+}  // namespace agentmon

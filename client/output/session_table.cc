@@ -1,0 +1,138 @@
+#include <pwd.h>
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client/output/names.h"
+#include "client/output/session_output.h"
+#include "client/output/text.h"
+#include "client/output/times.h"
+#include "daemon/event/kinds.h"
+
+namespace agentmon {
+namespace {
+
+using Row = std::vector<std::string>;
+
+std::string CommandText(const v1::Session& session) {
+  return ShellQuoteAll({session.command().begin(), session.command().end()});
+}
+
+std::string UserName(uint32_t uid) {
+  const passwd* user = getpwuid(uid);
+  return user != nullptr ? Printable(user->pw_name) : absl::StrCat(uid);
+}
+
+absl::Duration Age(const v1::Session& session, absl::Time now) {
+  const absl::Time end = session.ended_ns() == 0 ? now : absl::FromUnixNanos(session.ended_ns());
+  return std::max(end - absl::FromUnixNanos(session.started_ns()), absl::ZeroDuration());
+}
+
+// Columns as wide as their widest cell; the last one takes what is left.
+void WriteRows(const std::vector<Row>& rows, const Paint& paint, Output& output) {
+  std::vector<int> widths(rows[0].size(), 0);
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], DisplayWidth(row[i]));
+  }
+  for (const Row& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      absl::StrAppend(&line, i == 0 ? "" : "  ", i + 1 == row.size() ? row[i] : PadRight(row[i], widths[i]));
+    }
+    if (output.is_terminal()) line = CutToWidth(line, output.columns());
+    output.Line(&row == &rows[0] ? paint(Color::kDim, line) : line);
+  }
+}
+
+void Field(absl::string_view name, absl::string_view value, Output& output) {
+  if (!value.empty()) output.Line(absl::StrCat(PadRight(name, 11), value));
+}
+
+void WriteSources(const google::protobuf::RepeatedPtrField<v1::SourceState>& sources, const Paint& paint,
+                  Output& output) {
+  for (const v1::SourceState& source : sources) {
+    std::string line = absl::StrCat("  ", PadRight(SourceName(source.source()), 9), "  ");
+    if (source.active()) {
+      absl::StrAppend(&line, paint(Color::kGreen, "active"), ", counts ", Printable(source.counts()), ", ",
+                      source.events(), " events");
+    } else {
+      absl::StrAppend(&line, paint(Color::kYellow, "not active"), ": ", Printable(source.why()));
+    }
+    if (source.lost() != 0)
+      absl::StrAppend(&line, paint(Color::kRed, absl::StrCat(", ", source.lost(), " lost")));
+    output.Line(line);
+  }
+}
+
+}  // namespace
+
+void WriteSessionTable(const std::vector<v1::Session>& sessions, absl::Time now, const Paint& paint,
+                       Output& output) {
+  std::vector<Row> rows{{"ID", "NAME", "USER", "STATE", "AGE", "PROCS", "EVENTS", "DENIED", "COMMAND"}};
+  for (const v1::Session& session : sessions) {
+    rows.push_back({Printable(session.id()), session.name().empty() ? "-" : Printable(session.name()),
+                    UserName(session.uid()), StateName(session.state()), ShortDuration(Age(session, now)),
+                    absl::StrCat(session.processes()), absl::StrCat(session.events()),
+                    absl::StrCat(session.denials()), CommandText(session)});
+  }
+  WriteRows(rows, paint, output);
+}
+
+void WriteSession(const v1::Session& session, absl::Time now, const Paint& paint, Output& output) {
+  const absl::TimeZone zone = absl::LocalTimeZone();
+  Field("session", paint(Color::kBold, Printable(session.id())), output);
+  Field("name", Printable(session.name()), output);
+  Field("state", absl::StrCat(StateName(session.state()), ", made by ", OriginName(session.origin())),
+        output);
+  Field("user", absl::StrCat(UserName(session.uid()), " (", session.uid(), ")"), output);
+  Field("command", CommandText(session), output);
+  Field("workspace", session.workspace().empty() ? "" : ShellQuote(session.workspace()), output);
+  for (const auto& [key, value] :
+       std::map<std::string, std::string>(session.labels().begin(), session.labels().end())) {
+    Field("label", absl::StrCat(Printable(key), "=", Printable(value)), output);
+  }
+  Field("started",
+        absl::StrCat(LocalDateTime(session.started_ns(), zone), ", ", ShortDuration(Age(session, now)),
+                     session.ended_ns() == 0 ? " ago" : " long"),
+        output);
+  if (session.ended_ns() != 0) {
+    Field("ended",
+          absl::StrCat(LocalDateTime(session.ended_ns(), zone), ": ", Printable(session.end_reason())),
+          output);
+  }
+  Field("processes", absl::StrCat(session.processes(), " alive, first ", session.first_process().pid()),
+        output);
+  Field("events", absl::StrCat(session.events(), ", ", session.denials(), " denied"), output);
+  Field("cgroup", Printable(session.cgroup()), output);
+  if (!session.sources().empty()) output.Line("sources");
+  WriteSources(session.sources(), paint, output);
+}
+
+void WriteStatus(const v1::StatusResponse& status, absl::Time now, const Paint& paint, Output& output) {
+  const absl::TimeZone zone = absl::LocalTimeZone();
+  const v1::StoreState& store = status.store();
+  Field("agentmond",
+        absl::StrCat(Printable(status.version()), ", pid ", status.pid(), ", up ",
+                     ShortDuration(now - absl::FromUnixNanos(status.started_ns()))),
+        output);
+  Field("kernel", Printable(status.kernel()), output);
+  Field("you are", Printable(status.role()), output);
+  Field("socket", Printable(status.socket()), output);
+  Field("sessions", absl::StrCat(status.sessions(), " running"), output);
+  output.Line("sources");
+  WriteSources(status.sources(), paint, output);
+  std::string text = paint(store.state() == "ok" ? Color::kGreen : Color::kRed, Printable(store.state()));
+  absl::StrAppend(&text, ", ", store.events(), " events, ", ByteSize(store.bytes()), " in ",
+                  Printable(status.state_dir()));
+  if (store.waiting() != 0) absl::StrAppend(&text, ", ", store.waiting(), " waiting");
+  if (store.lost() != 0)
+    absl::StrAppend(&text, paint(Color::kRed, absl::StrCat(", ", store.lost(), " lost")));
+  if (store.oldest_ns() != 0) absl::StrAppend(&text, ", since ", LocalDateTime(store.oldest_ns(), zone));
+  Field("store", text, output);
+  for (const std::string& warning : status.warnings()) {
+    output.Line(absl::StrCat(paint(Color::kYellow, PadRight("warning", 11)), Printable(warning)));
+  }
+}
+
+}  // namespace agentmon

@@ -1,0 +1,44 @@
+#include "common/kernel/seccomp_listener.h"
+
+#include <sys/ioctl.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "common/base/status.h"
+
+#ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
+#define SECCOMP_IOCTL_NOTIF_SET_FLAGS SECCOMP_IOW(4, __u64)
+#endif
+#ifndef SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP
+#define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP (1UL << 0)
+#endif
+
+namespace agentmon {
+
+ReceiveResult ReceiveNotify(int listener, seccomp_notif* request) {
+  std::memset(request, 0, sizeof(*request));  // the kernel refuses anything else (EINVAL)
+  if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, request) == 0) return ReceiveResult::kRequest;
+  return errno == ENOENT || errno == EINTR ? ReceiveResult::kNone : ReceiveResult::kClosed;
+}
+
+void ContinueNotify(int listener, uint64_t id) {
+  seccomp_notif_resp response{};
+  response.id = id;
+  response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+  while (ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response) != 0 && errno == EINTR) {
+  }
+}
+
+bool NotifyIdValid(int listener, uint64_t id) {
+  return ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
+}
+
+absl::Status SetSyncWakeUp(int listener) {
+  // The flags are the argument itself, not a pointer to them.
+  if (ioctl(listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP) == 0)
+    return absl::OkStatus();
+  return ErrnoStatus(errno, "set seccomp listener flags");
+}
+
+}  // namespace agentmon

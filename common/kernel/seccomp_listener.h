@@ -1,0 +1,33 @@
+// The supervisor's end of a seccomp filter (seccomp_unotify(2)). Functions on a descriptor that the
+// caller owns; none of them logs. They work from any thread.
+#pragma once
+
+#include <linux/seccomp.h>
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace agentmon {
+
+// Missing in the headers of Linux 6.1.
+inline constexpr unsigned long kSeccompWaitKillable = 1UL
+                                                      << 5;  // SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 5.19
+
+enum class ReceiveResult { kRequest, kNone, kClosed };
+
+// Receives one request into *request, which the kernel fills before the call returns: memory shared with
+// another process therefore never misses a request that was taken. Call it only when the listener polls
+// readable and nobody else reads it, else it blocks. kNone: the caller died meanwhile.
+ReceiveResult ReceiveNotify(int listener, seccomp_notif* request);
+
+// Lets the call go on in the kernel as the program made it. A caller that is gone is fine.
+void ContinueNotify(int listener, uint64_t id);
+
+// False when the caller is gone: what was read from its memory since may be another process's.
+bool NotifyIdValid(int listener, uint64_t id);
+
+// Wakes the reader on the caller's processor (Linux 6.6). Unimplemented on older kernels.
+absl::Status SetSyncWakeUp(int listener);
+
+}  // namespace agentmon

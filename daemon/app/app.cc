@@ -1,0 +1,205 @@
+#include "daemon/app/app.h"
+
+#include <grp.h>
+#include <signal.h>
+#include <sys/utsname.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "common/base/version.h"
+#include "daemon/app/directories.h"
+#include "daemon/rpc/health_service.h"
+#include "daemon/rpc/host_service.h"
+#include "daemon/rpc/sessions_service.h"
+#include "daemon/rpc/timeline_service.h"
+
+namespace agentmon {
+namespace {
+
+constexpr int kWorkers = 4;
+constexpr size_t kWaitingWork = 4000;
+
+absl::StatusOr<gid_t> AdminGid(const std::string& group) {
+  if (group.empty()) return static_cast<gid_t>(-1);
+  const struct group* entry = ::getgrnam(group.c_str());
+  if (entry == nullptr)
+    return absl::NotFoundError(absl::StrCat("admin_group: no group '", group, "' on this host"));
+  return entry->gr_gid;
+}
+
+std::string KernelRelease() {
+  utsname name{};
+  ::uname(&name);
+  return absl::StrCat(name.sysname, " ", name.release);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<App>> App::Create(const Options& options, Config config) {
+  auto app = std::unique_ptr<App>(new App(options, std::move(config)));
+  RETURN_IF_ERROR(app->OpenDirectories());
+  // While there is one thread: the holder is forked.
+  auto holder = StartOrJoinHolder(app->config_.runtime_dir);
+  if (holder.ok())
+    app->holder_ = std::move(*holder);
+  else
+    LogError("holder: ", holder.status().message());
+  ASSIGN_OR_RETURN(app->loop_, EventLoop::Create());
+  RETURN_IF_ERROR(app->WatchSignals());
+  RETURN_IF_ERROR(app->OpenStore());
+  RETURN_IF_ERROR(app->StartSessions());
+  RETURN_IF_ERROR(app->StartServer());
+  return app;
+}
+
+absl::Status App::OpenDirectories() {
+  RETURN_IF_ERROR(PrepareDirectory(config_.state_dir, 0700));
+  RETURN_IF_ERROR(PrepareDirectory(config_.runtime_dir, 0755));
+  ASSIGN_OR_RETURN(StateLock lock, StateLock::Acquire(config_.state_dir));
+  lock_.emplace(std::move(lock));
+  // Before anything of an earlier daemon is touched: whoever listens owns the runtime directory.
+  ASSIGN_OR_RETURN(listener_, ListenOn(config_.socket_path()));
+  return absl::OkStatus();
+}
+
+absl::Status App::WatchSignals() {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    RETURN_IF_ERROR(loop_->OnSignal(signal, [this] { loop_->Quit(); }));
+  }
+  return loop_->OnSignal(SIGHUP, [this] { Reload(); });
+}
+
+absl::Status App::OpenStore() {
+  EventStore::Options options;
+  options.dir = config_.state_dir;
+  options.clock = &clock_;
+  options.writer.retention.max_bytes = config_.max_size_bytes;
+  options.writer.retention.max_age = config_.max_age;
+  options.writer.on_stored = [this](const Event& event, bool repeated) {
+    if (StreamHub* hub = hub_for_store_.load()) hub->OnStored(event, repeated);
+  };
+  ASSIGN_OR_RETURN(store_, EventStore::Open(std::move(options)));
+  StreamHub::Options hub;
+  hub.last_seq = store_->last_seq();
+  hub.owner_of = [this](absl::string_view session) { return store_->OwnerOf(session); };
+  hub_ = std::make_unique<StreamHub>(std::move(hub));
+  hub_for_store_ = hub_.get();
+  return absl::OkStatus();
+}
+
+absl::Status App::StartSessions() {
+  ASSIGN_OR_RETURN(const std::string mount, FindCgroup2Mount());
+  ASSIGN_OR_RETURN(cgroups_, SessionCgroups::Create(*loop_, mount, InstanceName(config_.runtime_dir)));
+  observation_ = ObservationSet::Create(cgroups_->base(), *loop_, tree_, std::move(holder_));
+  workers_ = std::make_unique<WorkerPool>(kWorkers, kWaitingWork);
+  SessionLimits limits;
+  limits.sessions_per_uid = config_.sessions_per_uid;
+  // The manager's events go through the pipeline, and the pipeline's events are counted by the manager.
+  pipeline_ = std::make_unique<Pipeline>(
+      *loop_, clock_, tree_, [this](uint64_t cgroup) { return sessions_->SessionOfCgroup(cgroup); });
+  sessions_ = std::make_unique<SessionManager>(
+      SessionDeps{*loop_, *workers_, clock_, *cgroups_, *observation_,
+                  SessionFiles(config_.runtime_dir + "/sessions"), *pipeline_,
+                  [this](const v1::Session& session) { store_->UpsertSession(session); },
+                  [this](const std::string& session) { pipeline_->EndSession(session); }},
+      limits);
+  pipeline_->AddSink(sessions_.get());
+  pipeline_->AddSink(store_.get());
+  observation_->Start(*pipeline_);
+  sessions_->Recover(observation_->daemon_lost_ns());
+  observation_->TakeOverListeners(
+      [this](uint64_t cgroup) { return !sessions_->SessionOfCgroup(cgroup).empty(); });
+  return absl::OkStatus();
+}
+
+absl::Status App::StartServer() {
+  ASSIGN_OR_RETURN(const gid_t admin, AdminGid(config_.admin_group));
+  peers_ = std::make_unique<Peers>(*cgroups_, admin, Peers::Limits());
+  rpc_ = std::unique_ptr<RpcDeps>(new RpcDeps{*loop_, *peers_, *sessions_});
+  services_.push_back(std::make_unique<SessionsService>(*rpc_, *store_, *hub_));
+  services_.push_back(std::make_unique<TimelineService>(*rpc_, *store_, *hub_));
+  services_.push_back(std::make_unique<HostService>(*rpc_, [this] { return Status(); }));
+  services_.push_back(std::make_unique<HealthService>(*rpc_));
+  std::vector<grpc::Service*> services;
+  for (const auto& service : services_) services.push_back(service.get());
+  ASSIGN_OR_RETURN(server_, RpcServer::Create(std::move(listener_), *peers_, services));
+  return absl::OkStatus();
+}
+
+absl::Status App::Run() {
+  LogInfo("agentmond ", kVersion, " listens on ", config_.socket_path(), ", ", sessions_->running(),
+          " sessions found again");
+  sd_notify(0, "READY=1");
+  const absl::Status status = loop_->Run();
+  sd_notify(0, "STOPPING=1");
+  LogInfo("stopping; ", sessions_->running(), " sessions go on without being recorded until the next start");
+  return status;
+}
+
+// In reverse: nobody asks any more, nothing is recorded any more, what was recorded is written.
+App::~App() {
+  if (hub_ != nullptr) hub_->End();
+  server_.reset();
+  if (listener_.valid() || rpc_ != nullptr) ::unlink(config_.socket_path().c_str());
+  workers_.reset();
+  if (pipeline_ != nullptr) pipeline_->EndAll();
+  observation_.reset();
+  sessions_.reset();
+  pipeline_.reset();
+  if (store_ != nullptr) store_->Close(absl::Seconds(3));
+  hub_for_store_ = nullptr;
+}
+
+void App::Reload() {
+  sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%lld",
+             static_cast<long long>(absl::ToInt64Microseconds(absl::Nanoseconds(clock_.BootNs()))));
+  absl::StatusOr<Config> fresh = EffectiveConfig(options_);
+  if (!fresh.ok()) {
+    reload_error_ =
+        absl::StrCat("the configuration was not reloaded, the old one holds: ", fresh.status().message());
+    LogError(reload_error_);
+  } else {
+    reload_error_.clear();
+    const bool restart = fresh->state_dir != config_.state_dir || fresh->runtime_dir != config_.runtime_dir ||
+                         fresh->socket_path() != config_.socket_path() ||
+                         fresh->admin_group != config_.admin_group;
+    if (restart) {
+      reload_error_ =
+          "directories, socket or admin_group changed in the configuration: restart agentmond to use them";
+      LogWarning(reload_error_);
+    }
+    config_.log_level = fresh->log_level;
+    config_.max_age = fresh->max_age;
+    config_.max_size_bytes = fresh->max_size_bytes;
+    config_.sessions_per_uid = fresh->sessions_per_uid;
+    SetLogLevel(config_.log_level);
+    store_->SetRetention(config_.max_size_bytes, config_.max_age);
+    sessions_->SetSessionsPerUid(config_.sessions_per_uid);
+    LogInfo("configuration reloaded");
+  }
+  sd_notify(0, "READY=1");
+}
+
+v1::StatusResponse App::Status() const {
+  v1::StatusResponse status;
+  status.set_version(kVersion);
+  status.set_pid(::getpid());
+  status.set_started_ns(absl::ToUnixNanos(started_));
+  status.set_state_dir(config_.state_dir);
+  status.set_socket(config_.socket_path());
+  status.set_kernel(KernelRelease());
+  for (const v1::SourceState& source : observation_->Sources()) *status.add_sources() = source;
+  *status.mutable_store() = store_->Status();
+  if (!reload_error_.empty()) status.add_warnings(reload_error_);
+  if (pipeline_->malformed() > 0) {
+    status.add_warnings(absl::StrCat(pipeline_->malformed(), " malformed records were dropped"));
+  }
+  return status;
+}
+
+}  // namespace agentmon

@@ -1,0 +1,71 @@
+// The daemon, put together. Owns everything and the loop.
+#pragma once
+
+#include <grpcpp/impl/codegen/service_type.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "common/base/worker_pool.h"
+#include "daemon/app/config.h"
+#include "daemon/app/event_loop.h"
+#include "daemon/app/observation_set.h"
+#include "daemon/app/options.h"
+#include "daemon/app/pipeline.h"
+#include "daemon/rpc/server.h"
+#include "daemon/rpc/service.h"
+#include "daemon/session/session_manager.h"
+#include "daemon/store/event_store.h"
+#include "daemon/stream/stream_hub.h"
+
+namespace agentmon {
+
+class App {
+ public:
+  // Takes the locks, opens the store, starts the probes, finds earlier sessions, listens. Fails with one
+  // line that says what to do.
+  static absl::StatusOr<std::unique_ptr<App>> Create(const Options& options, Config config);
+  ~App();
+  // Until SIGTERM or SIGINT.
+  absl::Status Run();
+
+ private:
+  App(Options options, Config config) : options_(std::move(options)), config_(std::move(config)) {}
+  absl::Status OpenDirectories();
+  absl::Status OpenStore();
+  absl::Status StartSessions();
+  absl::Status StartServer();
+  absl::Status WatchSignals();
+  void Reload();
+  v1::StatusResponse Status() const;
+
+  const Options options_;
+  Config config_;
+  SystemClock clock_;
+  absl::Time started_ = clock_.Wall();
+  std::optional<StateLock> lock_;
+  UniqueFd listener_;                     // until the server has it
+  std::unique_ptr<HolderClient> holder_;  // until the observation has it
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<StreamHub> hub_;
+  std::atomic<StreamHub*> hub_for_store_ = nullptr;  // set once the store, which feeds it, is open
+  std::unique_ptr<EventStore> store_;
+  ProcessTree tree_;
+  std::unique_ptr<SessionCgroups> cgroups_;
+  std::unique_ptr<ObservationSet> observation_;
+  std::unique_ptr<WorkerPool> workers_;
+  std::unique_ptr<SessionManager> sessions_;
+  std::unique_ptr<Pipeline> pipeline_;
+  std::unique_ptr<Peers> peers_;
+  std::unique_ptr<RpcDeps> rpc_;
+  std::vector<std::unique_ptr<grpc::Service>> services_;
+  std::unique_ptr<RpcServer> server_;
+  std::string reload_error_;
+};
+
+}  // namespace agentmon

@@ -1,0 +1,138 @@
+#include "daemon/store/event_store.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "daemon/store/verify.h"
+
+namespace agentmon {
+namespace {
+
+constexpr absl::Duration kFreshWithin = absl::Milliseconds(250);
+constexpr size_t kMostEndedOwners = 4096;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<EventStore>> EventStore::Open(Options options) {
+  ASSIGN_OR_RETURN(StateDir dir, StateDir::Open(options.dir));
+  std::unique_ptr<EventStore> store(new EventStore(std::move(options), std::move(dir)));
+  RETURN_IF_ERROR(store->writer_.Start());
+  if (const absl::Status status = store->LoadOwners(); !status.ok()) {
+    LogWarning("store: owners of running sessions: ", status.message());
+  }
+  return store;
+}
+
+EventStore::EventStore(Options options, StateDir dir)
+    : dir_(std::move(dir)),
+      intake_(options.queue),
+      readers_(dir_),
+      writer_(dir_, *options.clock, intake_, [&] {
+        options.writer.on_file_changed = [this] { readers_.OnFileChanged(); };
+        options.writer.on_idle = [this] { readers_.Shrink(); };
+        return std::move(options.writer);
+      }()) {}
+
+EventStore::~EventStore() { Close(absl::Seconds(2)); }
+
+void EventStore::Close(absl::Duration patience) {
+  readers_.Shrink();
+  writer_.Stop(patience);
+}
+
+void EventStore::OnEvent(const Event& event) { intake_.PushEvent(event); }
+
+void EventStore::UpsertSession(const v1::Session& session) {
+  intake_.PushSession(session);
+  absl::MutexLock lock(&mutex_);
+  owners_[session.id()] = session.uid();
+  if (session.ended_ns() == 0) return;
+  ended_.push_back(session.id());
+  if (ended_.size() <= kMostEndedOwners) return;
+  owners_.erase(ended_.front());
+  ended_.pop_front();
+}
+
+absl::Status EventStore::LoadOwners() {
+  ASSIGN_OR_RETURN(const std::vector<v1::Session> running, ListSessions(std::nullopt, false, 0));
+  absl::MutexLock lock(&mutex_);
+  for (const v1::Session& session : running) owners_.try_emplace(session.id(), session.uid());
+  return absl::OkStatus();
+}
+
+std::optional<uint32_t> EventStore::OwnerOf(absl::string_view session) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = owners_.find(session);
+  return found == owners_.end() ? std::nullopt : std::optional<uint32_t>(found->second);
+}
+
+absl::StatusOr<ReaderPool::Lease> EventStore::Reader() {
+  if (writer_.state().trouble.empty()) Flush(kFreshWithin);
+  absl::StatusOr<ReaderPool::Lease> reader = readers_.Get();
+  if (!reader.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("the timeline cannot be read now: ", reader.status().message()));
+  }
+  return reader;
+}
+
+absl::Status EventStore::Noticed(absl::Status status) {
+  if (!absl::IsDataLoss(status)) return status;
+  LogError("store: ", status.message());
+  absl::MutexLock lock(&mutex_);
+  damage_ = std::string(status.message());
+  return status;
+}
+
+absl::Status EventStore::Query(const QueryOptions& options, const QueryCallback& callback) {
+  ASSIGN_OR_RETURN(ReaderPool::Lease reader, Reader());
+  return Noticed(EventQuery(*reader, options).Run(callback));
+}
+
+absl::StatusOr<v1::Session> EventStore::FindSession(absl::string_view key, Viewer viewer) {
+  ASSIGN_OR_RETURN(ReaderPool::Lease reader, Reader());
+  absl::StatusOr<FoundSession> found = agentmon::FindSession(*reader, key, viewer);
+  if (!found.ok()) return Noticed(found.status());
+  return std::move(found->session);
+}
+
+absl::StatusOr<std::vector<v1::Session>> EventStore::ListSessions(Viewer viewer, bool ended, uint32_t limit) {
+  ASSIGN_OR_RETURN(ReaderPool::Lease reader, Reader());
+  absl::StatusOr<std::vector<v1::Session>> sessions = agentmon::ListSessions(*reader, viewer, ended, limit);
+  if (!sessions.ok()) return Noticed(sessions.status());
+  return sessions;
+}
+
+absl::StatusOr<v1::VerifyResponse> EventStore::Verify(const std::function<bool()>& cancelled) {
+  ASSIGN_OR_RETURN(ReaderPool::Lease reader, Reader());
+  absl::StatusOr<v1::VerifyResponse> answer = Verifier(*reader).Run(cancelled);
+  if (!answer.ok()) return Noticed(answer.status());
+  return answer;
+}
+
+v1::StoreState EventStore::Status() const {
+  const Writer::State state = writer_.state();
+  v1::StoreState answer;
+  answer.set_events(state.rows);
+  answer.set_bytes(dir_.DatabaseBytes());
+  answer.set_lost(intake_.lost());
+  answer.set_waiting(intake_.waiting());
+  answer.set_oldest_ns(state.oldest_ns);
+  absl::MutexLock lock(&mutex_);
+  if (!state.trouble.empty()) {
+    answer.set_state(absl::StrCat("events wait, nothing is written: ", state.trouble));
+  } else if (!state.set_aside.empty()) {
+    answer.set_state(state.set_aside);
+  } else {
+    answer.set_state(damage_.empty() ? "ok" : damage_);
+  }
+  return answer;
+}
+
+uint64_t EventStore::last_seq() const { return writer_.state().last_seq; }
+
+bool EventStore::Flush(absl::Duration timeout) { return intake_.Flush(timeout); }
+
+}  // namespace agentmon

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Runs scenario scripts (CNN.sh with a lib.sh beside them) against the built programs. The scripts are not part
+# of this repository.
+#   run_cases.sh [FOLDER] [CASE...]      default folder: ../shared/cases beside the checkout
+# Without CASE: those that ask for no enforcement. Needs root. Exit status 1 when a case fails.
+set -uo pipefail
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+BIN=${AGENTMON_BUILD:-$ROOT/build}/bin
+FOLDER=${1:-$ROOT/../shared/cases}
+[ $# = 0 ] || shift
+CASES=("$@")
+[ $# -gt 0 ] || CASES=(C40 C56 C59 C62 C70)
+
+if [ ! -f "$FOLDER/lib.sh" ]; then
+  echo "run_cases.sh: no cases in $FOLDER: nothing was run"
+  exit 0
+fi
+if [ "$(id -u)" != 0 ]; then
+  echo "run_cases.sh: needs root" >&2
+  exit 2
+fi
+
+BASE=$(mktemp -d /run/agentmon-cases-XXXXXX)
+chmod 755 "$BASE"
+mkdir -m 755 "$BASE/run"
+DAEMON=''
+stop() { [ -z "$DAEMON" ] || { kill "$DAEMON" 2>/dev/null; wait "$DAEMON" 2>/dev/null; DAEMON=''; }; }
+trap 'stop; rm -rf "$BASE"' EXIT
+printf 'log_level: info\n' >"$BASE/agentmond.yaml"
+
+export AMSTATE=$BASE/state AMDB=$BASE/state/agentmon.db
+export AGENTMON_SOCKET=$BASE/run/agentmond.sock
+export AMCTL=$BIN/agentmon
+export TL="$BIN/agentmon timeline --format json"
+AMSTART_WORDS="$BIN/agentmond --config $BASE/agentmond.yaml --state-dir $BASE/state --runtime-dir $BASE/run"
+# The scripts name a policy that does not exist yet; nothing is denied.
+export AM="$BIN/agentmon run --quiet --allow-root --"
+
+result=0
+for case in "${CASES[@]}"; do
+  if [ ! -f "$FOLDER/$case.sh" ]; then
+    echo "== $case: no such case"
+    continue
+  fi
+  rm -rf "$BASE/state"
+  mkdir -m 700 "$BASE/state"
+  export AMSTART=''
+  if grep -q need_daemon "$FOLDER/$case.sh"; then
+    AMSTART=$AMSTART_WORDS
+  else
+    $AMSTART_WORDS 2>>"$BASE/log" &
+    DAEMON=$!
+    for _ in $(seq 100); do
+      if "$AMCTL" status >/dev/null 2>&1; then break; fi
+      sleep 0.1
+    done
+  fi
+  echo "== $case"
+  (cd "$FOLDER" && timeout 600 unshare -mn sh -c "ip link set lo up 2>/dev/null; exec sh ./$case.sh") | sed 's/^/   /'
+  status=${PIPESTATUS[0]}
+  case $status in 0|77) ;; *) result=1 ;; esac
+  echo "   $case: exit status $status"
+  stop
+done
+exit $result
