@@ -39,7 +39,10 @@ int List(const PolicyContext& context, bool json, std::ostream& out, std::ostrea
       if (!seen.insert(file.stem().string()).second) continue;
       const auto document = LoadNamed(context, file.string(), err);
       const std::string description = document ? document->description : "does not load";
-      all.push_back({{"name", file.stem().string()}, {"path", file.string()}, {"description", description}, {"rules", document ? document->rules.size() : 0}});
+      all.push_back({{"name", file.stem().string()},
+                     {"path", file.string()},
+                     {"description", description},
+                     {"rules", document ? document->rules.size() : 0}});
       if (!json) out << file.stem().string() << "\t" << file.string() << "\t" << description << "\n";
     }
   }
@@ -57,7 +60,8 @@ int Show(const PolicyContext& context, const std::string& name, std::ostream& ou
   return 0;
 }
 
-int Validate(const PolicyContext& context, const std::vector<std::string>& files, std::ostream& out, std::ostream& err) {
+int Validate(const PolicyContext& context, const std::vector<std::string>& files, std::ostream& out,
+             std::ostream& err) {
   int status = 0;
   for (const std::string& file : files) {
     if (!FindPolicy(context, file).ok()) status = 2;
@@ -66,10 +70,13 @@ int Validate(const PolicyContext& context, const std::vector<std::string>& files
       status = std::max(status, 1);
       continue;
     }
-    const policy::CompileResult compiled = Compile({{LayerKind::kBase, document}}, policy::WithStandIns(*document, context.compile));
+    const policy::CompileResult compiled =
+        Compile({{LayerKind::kBase, document}}, policy::WithStandIns(*document, context.compile));
     for (const Diagnostic& d : compiled.diagnostics) err << policy::FormatDiagnostic(d) << "\n";
-    if (compiled.snapshot == nullptr) status = std::max(status, 1);
-    else out << document->file << ": " << document->rules.size() << " rules, valid\n";
+    if (compiled.snapshot == nullptr)
+      status = std::max(status, 1);
+    else
+      out << document->file << ": " << document->rules.size() << " rules, valid\n";
   }
   return status;
 }
@@ -91,9 +98,12 @@ int Lint(const PolicyContext& context, const LintOptions& options, std::ostream&
 }
 
 int Test(const PolicyContext& context, const TestOptions& options, std::ostream& out, std::ostream& err) {
-  const policy::PolicySource source = [&](absl::string_view name, absl::string_view table) -> absl::StatusOr<policy::PolicyText> {
-    const std::string beside = (std::filesystem::path(std::string(table)).parent_path() / std::string(name)).string();
-    if (auto text = policy::ReadPolicyFile(beside); text.ok()) return policy::PolicyText{*std::move(text), beside};
+  const policy::PolicySource source = [&](absl::string_view name,
+                                          absl::string_view table) -> absl::StatusOr<policy::PolicyText> {
+    const std::string beside =
+        (std::filesystem::path(std::string(table)).parent_path() / std::string(name)).string();
+    if (auto text = policy::ReadPolicyFile(beside); text.ok())
+      return policy::PolicyText{*std::move(text), beside};
     return FindPolicy(context, name);
   };
   std::vector<std::pair<std::string, policy::TableRun>> runs;
@@ -118,8 +128,10 @@ int Test(const PolicyContext& context, const TestOptions& options, std::ostream&
   }
   for (const auto& [table, run] : runs) {
     for (const policy::TableCase& c : run.cases) {
-      if (!c.passed) out << c.file << ":" << c.at.line << ": FAIL " << c.name << ": " << c.detail << "\n";
-      else if (options.verbose) out << c.file << ":" << c.at.line << ": ok " << c.name << "\n";
+      if (!c.passed)
+        out << c.file << ":" << c.at.line << ": FAIL " << c.name << ": " << c.detail << "\n";
+      else if (options.verbose)
+        out << c.file << ":" << c.at.line << ": ok " << c.name << "\n";
     }
     out << table << ": " << run.cases.size() - run.failed() << " passed, " << run.failed() << " failed\n";
   }
@@ -135,23 +147,28 @@ std::string StepLine(const policy::Snapshot& snapshot, const policy::TraceStep& 
   std::string out = absl::StrCat(layer.name, ": ", DecisionName(step.decision));
   if (step.rule != nullptr) {
     absl::StrAppend(&out, " by ", step.rule->name);
-    if (step.rule->at.line != 0) absl::StrAppend(&out, " (", layer.document->file, ":", step.rule->at.line, ")");
+    if (step.rule->at.line != 0)
+      absl::StrAppend(&out, " (", layer.document->file, ":", step.rule->at.line, ")");
   } else {
     absl::StrAppend(&out, " (", step.reason, ")");
   }
-  if (!step.about.empty()) absl::StrAppend(&out, ", for the command behind it: ", policy::Printable(step.about));
+  if (!step.about.empty())
+    absl::StrAppend(&out, ", for the command behind it: ", policy::Printable(step.about));
   if (step.effective != step.decision) absl::StrAppend(&out, ", in effect ", DecisionName(step.effective));
   return out;
 }
 
 }  // namespace
 
-int Explain(const PolicyContext& context, const ExplainOptions& options, std::ostream& out, std::ostream& err) {
+int Explain(const PolicyContext& context, const ExplainOptions& options, std::ostream& out,
+            std::ostream& err) {
   std::vector<policy::LayerInput> layers;
   std::vector<std::string> names = options.policies;
   if (names.empty()) names.push_back("default");
-  for (const std::string& file : options.floor) layers.push_back({LayerKind::kFloor, LoadNamed(context, file, err)});
-  for (size_t i = 0; i < names.size(); ++i) layers.push_back({i == 0 ? LayerKind::kBase : LayerKind::kSession, LoadNamed(context, names[i], err)});
+  for (const std::string& file : options.floor)
+    layers.push_back({LayerKind::kFloor, LoadNamed(context, file, err)});
+  for (size_t i = 0; i < names.size(); ++i)
+    layers.push_back({i == 0 ? LayerKind::kBase : LayerKind::kSession, LoadNamed(context, names[i], err)});
   for (const policy::LayerInput& layer : layers) {
     if (layer.document == nullptr) return 2;
   }
@@ -177,23 +194,27 @@ int Explain(const PolicyContext& context, const ExplainOptions& options, std::os
   const policy::Verdict verdict = Evaluate(snapshot, (*act)->subject, evaluate, &trace);
   const policy::VerdictText text = Describe(snapshot, verdict, (*act)->subject);
   out << DecisionName(verdict.effective);
-  if (verdict.effective != verdict.decision) out << " (the rule says " << DecisionName(verdict.decision) << ")";
+  if (verdict.effective != verdict.decision)
+    out << " (the rule says " << DecisionName(verdict.decision) << ")";
   out << ": " << text.rule << "\n";
   if (!text.message.empty()) out << text.message << "\n";
   for (const policy::TraceStep& step : trace) out << "  " << StepLine(snapshot, step) << "\n";
   return verdict.Stops() ? 1 : 0;
 }
 
-int Diff(const PolicyContext& context, const std::string& a, const std::string& b, std::ostream& out, std::ostream& err) {
+int Diff(const PolicyContext& context, const std::string& a, const std::string& b, std::ostream& out,
+         std::ostream& err) {
   const auto rules = [](const Document& document) {
     v1::PolicyDocument message;
     ToProto(document, message);
     std::map<std::string, std::string> all;
     for (v1::Rule& rule : *message.mutable_rules()) {
-      const std::string key = absl::StrCat(policy::RuleKindName(static_cast<policy::RuleKind>(rule.kind() - 1)), " rule ", rule.name());
+      const std::string key = absl::StrCat(
+          policy::RuleKindName(static_cast<policy::RuleKind>(rule.kind() - 1)), " rule ", rule.name());
       const std::string line = absl::StrCat(" (line ", rule.at().line(), ")");
       rule.clear_at();
-      for (auto* texts : {rule.mutable_paths(), rule.mutable_domains(), rule.mutable_cidrs(), rule.mutable_commands(), rule.mutable_args_patterns(), rule.mutable_args()}) {
+      for (auto* texts : {rule.mutable_paths(), rule.mutable_domains(), rule.mutable_cidrs(),
+                          rule.mutable_commands(), rule.mutable_args_patterns(), rule.mutable_args()}) {
         for (v1::PolicyText& text : *texts) text.clear_at();
       }
       rule.mutable_target_pattern()->clear_at();
@@ -219,7 +240,8 @@ int Diff(const PolicyContext& context, const std::string& a, const std::string& 
   }
   for (size_t i = 0; i < policy::kDefaults; ++i) {
     if (one->defaults[i] == two->defaults[i]) continue;
-    out << "~ default " << DefaultName(static_cast<policy::DefaultFor>(i)) << ": " << DecisionName(one->defaults[i]) << " -> " << DecisionName(two->defaults[i]) << "\n";
+    out << "~ default " << DefaultName(static_cast<policy::DefaultFor>(i)) << ": "
+        << DecisionName(one->defaults[i]) << " -> " << DecisionName(two->defaults[i]) << "\n";
     differ = true;
   }
   if (one->posture != two->posture) {

@@ -1,5 +1,6 @@
-// The verbs of `agentmon policy` that need no daemon: each takes parsed options, writes data to out and problems
-// to err, and returns an exit status: 0 good, 1 a negative answer, 2 usage (a file that is not there too).
+// The verbs of `agentmon policy` that need no daemon: each takes parsed options, writes data to out and
+// problems to err, and returns an exit status: 0 good, 1 a negative answer, 2 usage (a file that is not there
+// too).
 #pragma once
 
 #include <ostream>
@@ -30,11 +31,13 @@ std::pair<std::string, std::string> FindProject(const std::string& directory);
 absl::StatusOr<policy::PolicyText> FindPolicy(const PolicyContext& context, absl::string_view name_or_file);
 
 // Loads and prints all diagnostics to err; null when it has errors or is not there.
-std::shared_ptr<const policy::Document> LoadNamed(const PolicyContext& context, absl::string_view name_or_file, std::ostream& err);
+std::shared_ptr<const policy::Document> LoadNamed(const PolicyContext& context,
+                                                  absl::string_view name_or_file, std::ostream& err);
 
 int List(const PolicyContext& context, bool json, std::ostream& out, std::ostream& err);
 int Show(const PolicyContext& context, const std::string& policy, std::ostream& out, std::ostream& err);
-int Validate(const PolicyContext& context, const std::vector<std::string>& files, std::ostream& out, std::ostream& err);
+int Validate(const PolicyContext& context, const std::vector<std::string>& files, std::ostream& out,
+             std::ostream& err);
 
 struct LintOptions {
   std::vector<std::string> files;
@@ -57,10 +60,12 @@ struct ExplainOptions {
   bool approver = true;
 };
 // Exit status 1 when the act is stopped.
-int Explain(const PolicyContext& context, const ExplainOptions& options, std::ostream& out, std::ostream& err);
+int Explain(const PolicyContext& context, const ExplainOptions& options, std::ostream& out,
+            std::ostream& err);
 
 // Rules that were added, removed or changed; 1 when there are any.
-int Diff(const PolicyContext& context, const std::string& a, const std::string& b, std::ostream& out, std::ostream& err);
+int Diff(const PolicyContext& context, const std::string& a, const std::string& b, std::ostream& out,
+         std::ostream& err);
 // "-" = out. An existing file is left alone (1).
 int Init(const std::string& file, std::ostream& out, std::ostream& err);
 int Schema(std::ostream& out);

@@ -30,12 +30,18 @@ class Files {
 PolicyContext Context() {
   PolicyContext context;
   context.directories = {AGENTMON_SOURCE_DIR "/packaging/policies"};
-  context.compile.variables.derived = {{"HOME", "/home/u"}, {"USER", "u"}, {"WORKSPACE", "/home/u/ws"}, {"GIT_ROOT", "/home/u/ws"}, {"TMPDIR", "/tmp"}};
+  context.compile.variables.derived = {{"HOME", "/home/u"},
+                                       {"USER", "u"},
+                                       {"WORKSPACE", "/home/u/ws"},
+                                       {"GIT_ROOT", "/home/u/ws"},
+                                       {"TMPDIR", "/tmp"}};
   context.compile.builtin = policy::InstalledPaths("/var/lib/agentmon", "/run/agentmon", "/home/u");
   return context;
 }
 
-const std::string kGood = "version: 1\nname: t\nfile_rules:\n  - {name: no-x, paths: ['/x'], decision: deny, message: 'not {{.Path}}'}\n";
+const std::string kGood =
+    "version: 1\nname: t\nfile_rules:\n  - {name: no-x, paths: ['/x'], decision: deny, message: 'not "
+    "{{.Path}}'}\n";
 
 }  // namespace
 
@@ -70,7 +76,9 @@ TEST_CASE("validate and lint answer by their exit status and name places") {
   CHECK(err.str().find("bad.yaml:3:1: error: unknown key") != std::string::npos);
   CHECK(Validate(Context(), {files.root() + "/none.yaml"}, out, err) == 2);
   LintOptions lint;
-  lint.files = {files.Put("l.yaml", "version: 1\nname: t\nfile_rules:\n  - {name: a, paths: ['/x/**'], decision: allow}\n  - {name: b, paths: ['/x/y'], decision: deny}\n")};
+  lint.files = {files.Put("l.yaml",
+                          "version: 1\nname: t\nfile_rules:\n  - {name: a, paths: ['/x/**'], decision: "
+                          "allow}\n  - {name: b, paths: ['/x/y'], decision: deny}\n")};
   out.str("");
   CHECK(Lint(Context(), lint, out, err) == 1);
   CHECK(out.str().find("l.yaml:5:5: warning: shadowed") != std::string::npos);
@@ -81,7 +89,9 @@ TEST_CASE("validate and lint answer by their exit status and name places") {
 TEST_CASE("test runs tables, as text and as JUnit") {
   Files files;
   files.Put("p.yaml", kGood);
-  const std::string table = files.Put("t.yaml", "policy: p.yaml\nrows:\n  - {expect: deny, rule: no-x, open: [/x]}\n  - {expect: deny, open: [/y]}\n");
+  const std::string table = files.Put(
+      "t.yaml",
+      "policy: p.yaml\nrows:\n  - {expect: deny, rule: no-x, open: [/x]}\n  - {expect: deny, open: [/y]}\n");
   std::ostringstream out, err;
   TestOptions options;
   options.tables = {table};
@@ -91,7 +101,8 @@ TEST_CASE("test runs tables, as text and as JUnit") {
   options.junit = true;
   out.str("");
   CHECK(Test(Context(), options, out, err) == 1);
-  CHECK(out.str().find("<testsuite name=\"" + table + "\" tests=\"2\" failures=\"1\" errors=\"0\"") != std::string::npos);
+  CHECK(out.str().find("<testsuite name=\"" + table + "\" tests=\"2\" failures=\"1\" errors=\"0\"") !=
+        std::string::npos);
   options.tables = {AGENTMON_SOURCE_DIR "/packaging/policies/tests/default.yaml"};
   CHECK(Test(Context(), options, out, err) == 0);
   options.tables = {files.Put("broken.yaml", "policy: none.yaml\nrows: []\n")};
@@ -123,7 +134,8 @@ TEST_CASE("the project around a directory") {
   std::filesystem::create_directories(files.root() + "/repo/.git");
   std::filesystem::create_directories(files.root() + "/repo/service/cmd");
   std::ofstream(files.root() + "/repo/service/go.mod") << "module x\n";
-  CHECK(FindProject(files.root() + "/repo/service/cmd") == std::pair(files.root() + "/repo/service", files.root() + "/repo"));
+  CHECK(FindProject(files.root() + "/repo/service/cmd") ==
+        std::pair(files.root() + "/repo/service", files.root() + "/repo"));
   CHECK(FindProject(files.root() + "/repo") == std::pair(files.root() + "/repo", files.root() + "/repo"));
   std::ofstream(files.root() + "/package.json") << "{}";
   CHECK(FindProject(files.root() + "/repo") == std::pair(files.root() + "/repo", files.root() + "/repo"));

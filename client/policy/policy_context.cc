@@ -46,32 +46,43 @@ PolicyContext ContextOfProcess() {
   const auto [workspace, git] = FindProject(fs::current_path(error).string());
   context.workspace = workspace;
   auto& variables = context.compile.variables;
-  variables.derived = {{"HOME", context.home}, {"USER", context.user}, {"UID", absl::StrCat(getuid())}, {"WORKSPACE", workspace}, {"TMPDIR", "/tmp"}};
+  variables.derived = {{"HOME", context.home},
+                       {"USER", context.user},
+                       {"UID", absl::StrCat(getuid())},
+                       {"WORKSPACE", workspace},
+                       {"TMPDIR", "/tmp"}};
   variables.derived["GIT_ROOT"] = git.empty() ? workspace : git;
   for (char** e = environ; *e != nullptr; ++e) {
     const absl::string_view entry = *e;
     const size_t equals = entry.find('=');
-    if (equals != absl::string_view::npos) variables.session[std::string(entry.substr(0, equals))] = std::string(entry.substr(equals + 1));
+    if (equals != absl::string_view::npos)
+      variables.session[std::string(entry.substr(0, equals))] = std::string(entry.substr(equals + 1));
   }
   context.compile.builtin = policy::InstalledPaths("/var/lib/agentmon", "/run/agentmon", context.home);
   return context;
 }
 
 absl::StatusOr<policy::PolicyText> FindPolicy(const PolicyContext& context, absl::string_view name) {
-  const bool file = absl::StrContains(name, '/') || absl::EndsWith(name, ".yaml") || absl::EndsWith(name, ".yml") || absl::EndsWith(name, ".json");
+  const bool file = absl::StrContains(name, '/') || absl::EndsWith(name, ".yaml") ||
+                    absl::EndsWith(name, ".yml") || absl::EndsWith(name, ".json");
   std::vector<std::string> paths;
-  if (file) paths.emplace_back(name);
-  else for (const std::string& directory : context.directories) paths.push_back(absl::StrCat(directory, "/", name, ".yaml"));
+  if (file)
+    paths.emplace_back(name);
+  else
+    for (const std::string& directory : context.directories)
+      paths.push_back(absl::StrCat(directory, "/", name, ".yaml"));
   for (const std::string& path : paths) {
     auto text = policy::ReadPolicyFile(path);
     if (text.ok()) return policy::PolicyText{*std::move(text), path};
     if (!absl::IsNotFound(text.status())) return text.status();
   }
-  return absl::NotFoundError(file ? absl::StrCat(name, ": no such file")
-                                  : absl::StrCat("no policy named ", name, " in ", absl::StrJoin(context.directories, ", ")));
+  return absl::NotFoundError(
+      file ? absl::StrCat(name, ": no such file")
+           : absl::StrCat("no policy named ", name, " in ", absl::StrJoin(context.directories, ", ")));
 }
 
-std::shared_ptr<const policy::Document> LoadNamed(const PolicyContext& context, absl::string_view name, std::ostream& err) {
+std::shared_ptr<const policy::Document> LoadNamed(const PolicyContext& context, absl::string_view name,
+                                                  std::ostream& err) {
   auto text = FindPolicy(context, name);
   if (!text.ok()) {
     err << text.status().message() << "\n";

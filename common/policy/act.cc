@@ -23,7 +23,8 @@ absl::Status ParseExec(absl::string_view text, Act& act) {
   if (commands.size() != 1) return absl::InvalidArgumentError(absl::StrCat("not one command: ", text));
   act.words = commands[0];
   if (absl::StartsWith(act.words[0], "./") || absl::StartsWith(act.words[0], "../")) {
-    return absl::InvalidArgumentError(absl::StrCat("a relative program: ", act.words[0], "; write its full path"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a relative program: ", act.words[0], "; write its full path"));
   }
   act.path = absl::StrContains(act.words[0], '/') ? act.words[0] : absl::StrCat("/usr/bin/", act.words[0]);
   act.argv.assign(act.words.begin(), act.words.end());
@@ -33,11 +34,14 @@ absl::Status ParseExec(absl::string_view text, Act& act) {
 
 absl::Status ParseConnect(absl::string_view text, Act& act) {
   uint8_t protocol = kTcp;
-  if (absl::ConsumeSuffix(&text, " udp")) protocol = kUdp;
-  else absl::ConsumeSuffix(&text, " tcp");
+  if (absl::ConsumeSuffix(&text, " udp"))
+    protocol = kUdp;
+  else
+    absl::ConsumeSuffix(&text, " tcp");
   const size_t colon = text.rfind(':');
   int port = 0;
-  if (colon == absl::string_view::npos || !absl::SimpleAtoi(text.substr(colon + 1), &port) || port < 0 || port > 65535) {
+  if (colon == absl::string_view::npos || !absl::SimpleAtoi(text.substr(colon + 1), &port) || port < 0 ||
+      port > 65535) {
     return absl::InvalidArgumentError(absl::StrCat("not HOST:PORT: ", text));
   }
   absl::string_view host = text.substr(0, colon);
@@ -45,7 +49,8 @@ absl::Status ParseConnect(absl::string_view text, Act& act) {
   if (const size_t equals = host.find('='); equals != absl::string_view::npos) {
     act.name = std::string(host.substr(0, equals));
     address = ParseAddress(host.substr(equals + 1));
-    if (!address) return absl::InvalidArgumentError(absl::StrCat("not an address: ", host.substr(equals + 1)));
+    if (!address)
+      return absl::InvalidArgumentError(absl::StrCat("not an address: ", host.substr(equals + 1)));
   } else if (address = ParseAddress(host); !address) {
     act.name = std::string(host);
     address = ParseAddress("198.51.100.1");  // some address of the documentation range
@@ -75,7 +80,8 @@ absl::Status ParseSignal(absl::string_view text, Act& act) {
 absl::Status ParseFile(absl::string_view verb, absl::string_view text, const Variables& variables, Act& act) {
   const bool two = verb == "rename" || verb == "link";
   const std::vector<absl::string_view> names = absl::StrSplit(text, absl::MaxSplits(" -> ", two ? 1 : 0));
-  if (two && names.size() != 2) return absl::InvalidArgumentError(absl::StrCat(verb, " needs \"OLD -> NEW\": ", text));
+  if (two && names.size() != 2)
+    return absl::InvalidArgumentError(absl::StrCat(verb, " needs \"OLD -> NEW\": ", text));
   auto path = Expanded(names[0], variables);
   if (!path.ok()) return path.status();
   act.path = *path;
@@ -84,20 +90,25 @@ absl::Status ParseFile(absl::string_view verb, absl::string_view text, const Var
     if (!new_path.ok()) return new_path.status();
     act.new_path = *new_path;
   }
-  const uint32_t operations = verb == "open" ? kOpen | kRead : verb == "edit" ? kOpen | kRead | kWrite : ParseFileOp(verb);
+  const uint32_t operations = verb == "open"   ? kOpen | kRead
+                              : verb == "edit" ? kOpen | kRead | kWrite
+                                               : ParseFileOp(verb);
   act.subject = FileSubject(operations, act.path, act.new_path);
-  if (!absl::StartsWith(act.path, "/")) return absl::InvalidArgumentError(absl::StrCat("not an absolute path: ", act.path));
+  if (!absl::StartsWith(act.path, "/"))
+    return absl::InvalidArgumentError(absl::StrCat("not an absolute path: ", act.path));
   return absl::OkStatus();
 }
 
 }  // namespace
 
 std::vector<absl::string_view> ActVerbs() {
-  return {"exec",   "open",   "edit",   "read",  "stat",  "list",    "readlink", "access",  "write", "create", "mkdir",     "chmod",  "chown",
-          "rename", "delete", "rmdir", "link", "symlink", "mknod",   "connect",  "query", "unix",   "bind_unix", "signal", "env"};
+  return {"exec",   "open",    "edit",  "read",  "stat",      "list",   "readlink", "access", "write",
+          "create", "mkdir",   "chmod", "chown", "rename",    "delete", "rmdir",    "link",   "symlink",
+          "mknod",  "connect", "query", "unix",  "bind_unix", "signal", "env"};
 }
 
-absl::StatusOr<std::unique_ptr<Act>> ParseAct(absl::string_view verb, absl::string_view text, const Variables& variables) {
+absl::StatusOr<std::unique_ptr<Act>> ParseAct(absl::string_view verb, absl::string_view text,
+                                              const Variables& variables) {
   auto act = std::make_unique<Act>();
   act->verb = std::string(verb);
   act->text = std::string(text);
@@ -122,7 +133,8 @@ absl::StatusOr<std::unique_ptr<Act>> ParseAct(absl::string_view verb, absl::stri
     status = ParseFile(verb, text, variables, *act);
   } else {
     std::vector<absl::string_view> verbs = ActVerbs();
-    return absl::InvalidArgumentError(absl::StrCat("unknown act \"", verb, "\"; one of ", absl::StrJoin(verbs, ", ")));
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown act \"", verb, "\"; one of ", absl::StrJoin(verbs, ", ")));
   }
   if (!status.ok()) return status;
   return act;

@@ -16,7 +16,7 @@ namespace agentmon::policy {
 struct Act {
   Subject subject;
   std::string verb, text;
-  bool env = false;             // an environment variable: text is its name
+  bool env = false;  // an environment variable: text is its name
   std::vector<std::string> words;
   std::vector<absl::string_view> argv;
   std::string path, new_path, name;
@@ -27,6 +27,7 @@ struct Act {
 
 // Verbs: exec, open, edit, the names of file operations, connect, query, unix, bind_unix, signal, env.
 std::vector<absl::string_view> ActVerbs();
-absl::StatusOr<std::unique_ptr<Act>> ParseAct(absl::string_view verb, absl::string_view text, const Variables& variables);
+absl::StatusOr<std::unique_ptr<Act>> ParseAct(absl::string_view verb, absl::string_view text,
+                                              const Variables& variables);
 
 }  // namespace agentmon::policy

@@ -76,18 +76,21 @@ bool DecodeUtf8(absl::string_view text, std::vector<uint32_t>& out) {
 
 // Case folding for what host names are written in: Latin, Greek, Cyrillic, Armenian. Others have no case.
 uint32_t Lower(uint32_t c) {
-  if ((c >= 0xc0 && c <= 0xde && c != 0xd7) || (c >= 0x391 && c <= 0x3a9) || (c >= 0x410 && c <= 0x42f)) return c + 32;
+  if ((c >= 0xc0 && c <= 0xde && c != 0xd7) || (c >= 0x391 && c <= 0x3a9) || (c >= 0x410 && c <= 0x42f))
+    return c + 32;
   if (c >= 0x400 && c <= 0x40f) return c + 80;
   if (c >= 0x531 && c <= 0x556) return c + 48;
   if (c == 0x178) return 0xff;
-  const bool even_upper = (c >= 0x100 && c <= 0x137) || (c >= 0x14a && c <= 0x177) || (c >= 0x460 && c <= 0x52f);
+  const bool even_upper =
+      (c >= 0x100 && c <= 0x137) || (c >= 0x14a && c <= 0x177) || (c >= 0x460 && c <= 0x52f);
   if (even_upper && c != 0x130 && c % 2 == 0) return c + 1;
   if (((c >= 0x139 && c <= 0x148) || (c >= 0x179 && c <= 0x17e)) && c % 2 == 1) return c + 1;
   return c < 0x80 ? static_cast<uint8_t>(absl::ascii_tolower(static_cast<char>(c))) : c;
 }
 
 // RFC 3492, section 6.1 and 6.3.
-constexpr uint32_t kBase = 36, kTMin = 1, kTMax = 26, kSkew = 38, kDamp = 700, kInitialBias = 72, kInitialN = 128;
+constexpr uint32_t kBase = 36, kTMin = 1, kTMax = 26, kSkew = 38, kDamp = 700, kInitialBias = 72,
+                   kInitialN = 128;
 
 uint32_t Adapt(uint32_t delta, uint32_t points, bool first) {
   delta = first ? delta / kDamp : delta / 2;
@@ -167,7 +170,8 @@ std::optional<Address> ParseAddress(absl::string_view text) {
   if (text.empty() || text.size() > 64) return std::nullopt;
   if (!absl::StrContains(text, ':')) return LooseV4(text);
   uint8_t bytes[16];
-  if (inet_pton(AF_INET6, std::string(text.substr(0, text.find('%'))).c_str(), bytes) != 1) return std::nullopt;
+  if (inet_pton(AF_INET6, std::string(text.substr(0, text.find('%'))).c_str(), bytes) != 1)
+    return std::nullopt;
   return FromBytes16(bytes);
 }
 
@@ -189,7 +193,8 @@ std::optional<Prefix> ParsePrefix(absl::string_view text, std::string& error) {
   Prefix out{*address, address->bits()};
   if (slash != absl::string_view::npos) {
     int length;
-    if (!absl::SimpleAtoi(text.substr(slash + 1), &length) || length - shift < 0 || length - shift > address->bits()) {
+    if (!absl::SimpleAtoi(text.substr(slash + 1), &length) || length - shift < 0 ||
+        length - shift > address->bits()) {
       error = absl::StrCat("the prefix length must be ", shift, " to ", shift + address->bits());
       return std::nullopt;
     }
@@ -205,7 +210,9 @@ std::optional<Prefix> ParsePrefix(absl::string_view text, std::string& error) {
   return out;
 }
 
-std::string ToString(const Prefix& prefix) { return absl::StrCat(ToString(prefix.address), "/", prefix.length); }
+std::string ToString(const Prefix& prefix) {
+  return absl::StrCat(ToString(prefix.address), "/", prefix.length);
+}
 
 std::optional<std::string> LabelToAscii(absl::string_view label) {
   std::vector<uint32_t> codes;

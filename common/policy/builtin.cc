@@ -46,7 +46,8 @@ void AddCanaries(const BuiltinPaths& paths, std::vector<Rule>& rules) {
 void AddSockets(const BuiltinPaths& paths, std::vector<Rule>& rules) {
   Rule allowed = FileRule("agentmon-socket", Decision::kAllow, kUnixConnect, {}, "");
   for (const std::string& path : paths.agent_sockets) allowed.paths.push_back({EscapeGlob(path), {}});
-  Rule hidden = FileRule("agentmon-sockets", Decision::kDeny, kAllUnixOps, Trees(paths.hidden), "sockets of agentmon");
+  Rule hidden =
+      FileRule("agentmon-sockets", Decision::kDeny, kAllUnixOps, Trees(paths.hidden), "sockets of agentmon");
   for (std::string& tree : Trees(paths.canaries)) hidden.paths.push_back({std::move(tree), {}});
   for (Rule* rule : {&allowed, &hidden}) {
     rule->kind = RuleKind::kUnix;
@@ -65,14 +66,20 @@ std::shared_ptr<const Document> BuiltinDocument(const BuiltinPaths& paths) {
   for (const std::string& path : paths.agent_sockets) socket_files.paths.push_back({EscapeGlob(path), {}});
   rules.push_back(std::move(socket_files));
   AddCanaries(paths, rules);
-  rules.push_back(FileRule("agentmon-state", Decision::kDeny, kAllFileOps, Trees(paths.hidden), "files of agentmon"));
-  rules.push_back(FileRule("agentmon-files", Decision::kDeny, kWriteOps, Trees(paths.read_only), "files of agentmon"));
+  rules.push_back(
+      FileRule("agentmon-state", Decision::kDeny, kAllFileOps, Trees(paths.hidden), "files of agentmon"));
+  rules.push_back(
+      FileRule("agentmon-files", Decision::kDeny, kWriteOps, Trees(paths.read_only), "files of agentmon"));
   // Creating or deleting nodes is not among these: only the nodes themselves are safe.
   rules.push_back(FileRule("safe-devices", Decision::kAllow, kReadOps | kWrite,
-                           {"/dev/{null,zero,full,random,urandom,tty,ptmx}", "/dev/fd/**", "/dev/pts/ptmx", "/dev/std{in,out,err}"}, ""));
+                           {"/dev/{null,zero,full,random,urandom,tty,ptmx}", "/dev/fd/**", "/dev/pts/ptmx",
+                            "/dev/std{in,out,err}"},
+                           ""));
   rules.push_back(FileRule("loader-floor", Decision::kAllow, kReadOps,
-                           {"/etc/ld.so.{cache,preload,conf}", "/etc/ld.so.conf.d/**", "/{,usr/}lib{,32,64,x32}/**/ld-{linux,musl}*",
-                            "/{,usr/}lib{,32,64,x32}/**/*.so", "/{,usr/}lib{,32,64,x32}/**/*.so.*"}, ""));
+                           {"/etc/ld.so.{cache,preload,conf}", "/etc/ld.so.conf.d/**",
+                            "/{,usr/}lib{,32,64,x32}/**/ld-{linux,musl}*", "/{,usr/}lib{,32,64,x32}/**/*.so",
+                            "/{,usr/}lib{,32,64,x32}/**/*.so.*"},
+                           ""));
   AddSockets(paths, rules);
   return document;
 }
@@ -84,11 +91,13 @@ std::shared_ptr<const Document> EmptyBase() {
   return document;
 }
 
-BuiltinPaths InstalledPaths(absl::string_view state_dir, absl::string_view runtime_dir, absl::string_view home) {
+BuiltinPaths InstalledPaths(absl::string_view state_dir, absl::string_view runtime_dir,
+                            absl::string_view home) {
   BuiltinPaths out;
   out.hidden = {std::string(state_dir), std::string(runtime_dir)};
-  out.read_only = {"/etc/agentmon", "/usr/share/agentmon", "/usr/lib/agentmon", "/usr/libexec/agentmon",
-                   "/usr/bin/agentmon", "/usr/bin/agentmon-shim", "/usr/sbin/agentmond"};
+  out.read_only = {"/etc/agentmon",         "/usr/share/agentmon", "/usr/lib/agentmon",
+                   "/usr/libexec/agentmon", "/usr/bin/agentmon",   "/usr/bin/agentmon-shim",
+                   "/usr/sbin/agentmond"};
   if (!home.empty()) out.read_only.push_back(absl::StrCat(home, "/.config/agentmon"));
   out.agent_sockets = {absl::StrCat(runtime_dir, "/agentmond.sock")};
   out.canaries = {absl::StrCat(runtime_dir, "/canary")};

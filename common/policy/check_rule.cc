@@ -15,7 +15,8 @@ bool Filled(const Text& text, absl::string_view filler, LoadContext& context, st
   }
   ExpandResult error;
   Variables variables;
-  for (const std::string& name : VariableNames(text.value, error)) variables.derived[name] = std::string(filler);
+  for (const std::string& name : VariableNames(text.value, error))
+    variables.derived[name] = std::string(filler);
   if (error.error.empty()) {
     ExpandResult expanded = Expand(text.value, variables, false, Escape::kGlob);
     out = std::move(expanded.value);
@@ -23,7 +24,8 @@ bool Filled(const Text& text, absl::string_view filler, LoadContext& context, st
     error.offset = expanded.offset;
   }
   if (error.error.empty()) return true;
-  context.Error({text.at.line, text.at.column + static_cast<uint32_t>(error.offset)}, text.value, error.error);
+  context.Error({text.at.line, text.at.column + static_cast<uint32_t>(error.offset)}, text.value,
+                error.error);
   return false;
 }
 
@@ -32,7 +34,8 @@ void Broken(const Text& text, const GlobError& error, LoadContext& context) {
   const uint32_t offset = absl::StrContains(text.value, "${") ? 0 : static_cast<uint32_t>(error.offset);
   const bool relative = absl::StartsWith(error.message, "a relative path");
   std::string suggestion;
-  if (relative && text.value.find_first_of("*$~") != 0) suggestion = absl::StrCat("${WORKSPACE}/", text.value);
+  if (relative && text.value.find_first_of("*$~") != 0)
+    suggestion = absl::StrCat("${WORKSPACE}/", text.value);
   if (relative && text.value == "*") suggestion = "**";
   context.Error({text.at.line, text.at.column + offset}, text.value, error.message, suggestion);
 }
@@ -73,8 +76,9 @@ void CheckCommands(const Rule& rule, LoadContext& context) {
   for (const Text& pattern : rule.args_patterns) {
     std::string error;
     if (CompileExpression(pattern.value, error) == nullptr) {
-      context.Error(pattern.at, pattern.value, absl::StrCat("not an RE2 expression: ", error),
-                    absl::StartsWith(pattern.value, "*") ? "these are expressions, not globs: .* in place of *" : "");
+      context.Error(
+          pattern.at, pattern.value, absl::StrCat("not an RE2 expression: ", error),
+          absl::StartsWith(pattern.value, "*") ? "these are expressions, not globs: .* in place of *" : "");
     }
   }
 }
@@ -84,14 +88,21 @@ void CheckCommands(const Rule& rule, LoadContext& context) {
 void CheckRule(const Rule& rule, LoadContext& context) {
   switch (rule.kind) {
     case RuleKind::kFile:
-    case RuleKind::kUnix: CheckPaths(rule, context); break;
-    case RuleKind::kNetwork: CheckDestinations(rule, context); break;
-    case RuleKind::kCommand: CheckCommands(rule, context); break;
+    case RuleKind::kUnix:
+      CheckPaths(rule, context);
+      break;
+    case RuleKind::kNetwork:
+      CheckDestinations(rule, context);
+      break;
+    case RuleKind::kCommand:
+      CheckCommands(rule, context);
+      break;
     case RuleKind::kSignal:
       if (rule.target_pattern.value.empty()) break;
       std::vector<Glob> globs;
       GlobError error;
-      if (!Glob::Parse(rule.target_pattern.value, GlobKind::kWord, globs, error)) Broken(rule.target_pattern, error, context);
+      if (!Glob::Parse(rule.target_pattern.value, GlobKind::kWord, globs, error))
+        Broken(rule.target_pattern, error, context);
       break;
   }
   if (rule.kind == RuleKind::kFile && !rule.redirect.target.value.empty()) {

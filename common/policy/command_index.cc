@@ -41,7 +41,7 @@ bool PlainConditions(const CommandRule& rule, const CommandView& command) {
 struct CommandIndex::Expressions {
   static constexpr size_t kFewest = 4;  // fewer are searched for one by one
   re2::RE2::Set set;
-  std::vector<uint32_t> rule_of;        // expression of the set -> rule
+  std::vector<uint32_t> rule_of;  // expression of the set -> rule
   bool anchored = false;
 
   explicit Expressions(const re2::RE2::Options& options) : set(options, re2::RE2::UNANCHORED) {}
@@ -50,7 +50,8 @@ struct CommandIndex::Expressions {
   bool Search(absl::string_view text, std::vector<uint32_t>& rules) const {
     std::vector<int> found;
     re2::RE2::Set::ErrorInfo error{re2::RE2::Set::kNoError};
-    if (!set.Match(re2::StringPiece(text.data(), text.size()), &found, &error)) return error.kind == re2::RE2::Set::kNoError;
+    if (!set.Match(re2::StringPiece(text.data(), text.size()), &found, &error))
+      return error.kind == re2::RE2::Set::kNoError;
     for (const int i : found) rules.push_back(rule_of[i]);
     return true;
   }
@@ -64,8 +65,10 @@ void CommandIndex::Add(CommandRule rule) {
   const auto index = static_cast<uint32_t>(rules_.size());
   if (rule.any) any_.push_back(index);
   for (const Glob& glob : rule.names) {
-    if (glob.IsLiteral()) by_name_[std::string(glob.literal())].rules.push_back(index);
-    else by_glob_.push_back(index);
+    if (glob.IsLiteral())
+      by_name_[std::string(glob.literal())].rules.push_back(index);
+    else
+      by_glob_.push_back(index);
   }
   for (const Glob& glob : rule.paths) paths_.Add(glob, index, 1);
   rules_.push_back(std::move(rule));
@@ -112,9 +115,11 @@ bool CommandIndex::ArgumentsMatch(const CommandRule& rule, const CommandView& co
 bool CommandIndex::ProgramMatches(const CommandRule& rule, const CommandView& command) {
   bool program = rule.any;
   for (const std::string& name : command.names) program = program || NameMatches(rule, name);
-  for (const std::string& name : command.other_names) program = program || (rule.anywhere && NameMatches(rule, name));
+  for (const std::string& name : command.other_names)
+    program = program || (rule.anywhere && NameMatches(rule, name));
   for (const absl::string_view path : command.paths) {
-    program = program || std::any_of(rule.paths.begin(), rule.paths.end(), [&](const Glob& g) { return g.Matches(path); });
+    program = program || std::any_of(rule.paths.begin(), rule.paths.end(),
+                                     [&](const Glob& g) { return g.Matches(path); });
   }
   return program;
 }
@@ -141,7 +146,9 @@ bool CommandIndex::TryTogether(const List& list, const CommandView& command, uin
   if (!all.Search(texts.joined, joined)) return false;
   if (all.anchored && !all.Search(texts.arguments, arguments)) return false;
   if (!texts.canonical.empty() && !all.Search(texts.canonical, canonical)) return false;
-  const auto in = [](const std::vector<uint32_t>& rules, uint32_t r) { return std::find(rules.begin(), rules.end(), r) != rules.end(); };
+  const auto in = [](const std::vector<uint32_t>& rules, uint32_t r) {
+    return std::find(rules.begin(), rules.end(), r) != rules.end();
+  };
   for (const uint32_t index : list.rules) {
     if (index >= best) return true;
     const CommandRule& rule = rules_[index];
@@ -161,7 +168,8 @@ uint32_t CommandIndex::Find(const CommandView& command) const {
   for (const auto* names : {&command.names, &command.other_names}) {
     for (const std::string& name : *names) {
       const auto found = by_name_.find(name);
-      if (found != by_name_.end() && !TryTogether(found->second, command, best)) Try(found->second.rules, command, best);
+      if (found != by_name_.end() && !TryTogether(found->second, command, best))
+        Try(found->second.rules, command, best);
     }
   }
   Try(by_glob_, command, best);

@@ -27,13 +27,13 @@ struct CommandRule {
 
 // A started program as rules see it.
 struct CommandView {
-  std::vector<std::string> names;          // lower case; of programs in trusted directories
-  std::vector<std::string> other_names;    // of programs elsewhere: only `anywhere` rules look at them
-  std::vector<absl::string_view> paths;    // resolved binary, and the path as asked when it can be trusted
+  std::vector<std::string> names;        // lower case; of programs in trusted directories
+  std::vector<std::string> other_names;  // of programs elsewhere: only `anywhere` rules look at them
+  std::vector<absl::string_view> paths;  // resolved binary, and the path as asked when it can be trusted
   absl::Span<const absl::string_view> argv;
-  std::string joined;                      // argv, by single spaces
-  std::string canonical;                   // the same with the program's real name first, when that differs
-  bool honest = true;                      // argv[0] is the program's name; else rules that allow do not search joined
+  std::string joined;     // argv, by single spaces
+  std::string canonical;  // the same with the program's real name first, when that differs
+  bool honest = true;     // argv[0] is the program's name; else rules that allow do not search joined
   int depth = 0;
 };
 
@@ -44,8 +44,8 @@ class CommandIndex {
   CommandIndex(CommandIndex&&);
   CommandIndex& operator=(CommandIndex&&) = delete;
   ~CommandIndex();
-  void Add(CommandRule rule);  // in order
-  void Seal();                 // after the last one
+  void Add(CommandRule rule);                       // in order
+  void Seal();                                      // after the last one
   uint32_t Find(const CommandView& command) const;  // an index into rules()
   // Every condition but the program's name and path; every condition.
   static bool ArgumentsMatch(const CommandRule& rule, const CommandView& command);

@@ -10,30 +10,37 @@ namespace agentmon::policy {
 
 class Compiler {
  public:
-  Compiler(const CompileOptions& options, Diagnostics& diagnostics) : options_(options), diagnostics_(diagnostics) {}
+  Compiler(const CompileOptions& options, Diagnostics& diagnostics)
+      : options_(options), diagnostics_(diagnostics) {}
 
   std::shared_ptr<const Snapshot> Run(std::vector<LayerInput> inputs) {
     inputs.insert(inputs.begin(), {LayerKind::kBuiltin, BuiltinDocument(options_.builtin)});
     const auto is_base = [](const LayerInput& i) { return i.kind == LayerKind::kBase; };
     const auto bases = std::count_if(inputs.begin(), inputs.end(), is_base);
     if (bases == 0) inputs.push_back({LayerKind::kBase, EmptyBase()});
-    if (bases > 1) Error(*std::find_if(inputs.begin(), inputs.end(), is_base)->document, {}, "", "a session has one base policy");
-    std::stable_sort(inputs.begin(), inputs.end(), [](const LayerInput& a, const LayerInput& b) { return a.kind < b.kind; });
+    if (bases > 1)
+      Error(*std::find_if(inputs.begin(), inputs.end(), is_base)->document, {}, "",
+            "a session has one base policy");
+    std::stable_sort(inputs.begin(), inputs.end(),
+                     [](const LayerInput& a, const LayerInput& b) { return a.kind < b.kind; });
     auto snapshot = std::make_shared<Snapshot>();
     snapshot_ = snapshot.get();
     snapshot_->links_ = options_.links;
     snapshot_->layers_.reserve(inputs.size());
     for (const LayerInput& input : inputs) Layer(input);
-    for (auto layer = snapshot_->layers_.rbegin(); layer != snapshot_->layers_.rend(); ++layer) Inject(*layer->document);
+    for (auto layer = snapshot_->layers_.rbegin(); layer != snapshot_->layers_.rend(); ++layer)
+      Inject(*layer->document);
     return HasErrors(diagnostics_) ? nullptr : snapshot;
   }
 
  private:
-  void Add(Severity severity, const Document& document, Position at, absl::string_view text, absl::string_view message,
-           absl::string_view suggestion = "") {
-    diagnostics_.push_back({severity, document.file, at, std::string(text), std::string(message), std::string(suggestion)});
+  void Add(Severity severity, const Document& document, Position at, absl::string_view text,
+           absl::string_view message, absl::string_view suggestion = "") {
+    diagnostics_.push_back(
+        {severity, document.file, at, std::string(text), std::string(message), std::string(suggestion)});
   }
-  void Error(const Document& d, Position at, absl::string_view text, absl::string_view message, absl::string_view suggestion = "") {
+  void Error(const Document& d, Position at, absl::string_view text, absl::string_view message,
+             absl::string_view suggestion = "") {
     Add(Severity::kError, d, at, text, message, suggestion);
   }
 
@@ -44,15 +51,17 @@ class Compiler {
     layer.document = input.document;
     const Document& document = *input.document;
     const absl::string_view shown = document.name.empty() ? document.file : document.name;
-    layer.name = input.kind == LayerKind::kBuiltin ? "built-in" : absl::StrCat(LayerKindName(input.kind), ": ", shown);
-    // What an outer layer says holds for those inside it that say nothing themselves. The built-in layer has no say.
-    // Files of one kind do not speak for each other.
+    layer.name =
+        input.kind == LayerKind::kBuiltin ? "built-in" : absl::StrCat(LayerKindName(input.kind), ": ", shown);
+    // What an outer layer says holds for those inside it that say nothing themselves. The built-in layer has
+    // no say. Files of one kind do not speak for each other.
     if (input.kind != kind_) {
       kind_ = input.kind;
       outer_ = inner_;
     }
     layer.posture = document.posture != Posture::kUnset ? document.posture : outer_.posture;
-    layer.enforcement = document.enforcement != Enforcement::kUnset ? document.enforcement : outer_.enforcement;
+    layer.enforcement =
+        document.enforcement != Enforcement::kUnset ? document.enforcement : outer_.enforcement;
     Transparent(document);
     SayInwards(document);
     Defaults(document);
@@ -67,7 +76,8 @@ class Compiler {
   void Transparent(const Document& document) {
     TransparentSet own = outer_.transparent;
     for (const std::string& name : document.transparent_add) own.Add(name), inner_.transparent.Add(name);
-    for (const std::string& name : document.transparent_remove) own.Remove(name), inner_.transparent.Remove(name);
+    for (const std::string& name : document.transparent_remove)
+      own.Remove(name), inner_.transparent.Remove(name);
     for (const CompiledLayer& other : snapshot_->layers_) {
       if (other.transparent && *other.transparent == own) layer_->transparent = other.transparent;
     }
@@ -76,10 +86,12 @@ class Compiler {
 
   // For inner layers the strictest of several files of a kind counts.
   void SayInwards(const Document& d) {
-    if (d.posture != Posture::kUnset) inner_.posture = inner_.posture_from == kind_ ? std::max(inner_.posture, d.posture) : d.posture;
+    if (d.posture != Posture::kUnset)
+      inner_.posture = inner_.posture_from == kind_ ? std::max(inner_.posture, d.posture) : d.posture;
     if (d.posture != Posture::kUnset) inner_.posture_from = kind_;
     if (d.enforcement == Enforcement::kUnset) return;
-    const bool required = d.enforcement == Enforcement::kRequired || (inner_.enforcement_from == kind_ && inner_.enforcement == Enforcement::kRequired);
+    const bool required = d.enforcement == Enforcement::kRequired ||
+                          (inner_.enforcement_from == kind_ && inner_.enforcement == Enforcement::kRequired);
     inner_.enforcement = required ? Enforcement::kRequired : Enforcement::kBestEffort;
     inner_.enforcement_from = kind_;
   }
@@ -88,7 +100,8 @@ class Compiler {
     if (layer_->enforcement == Enforcement::kBestEffort) {
       Add(Severity::kWarning, *layer_->document, u.at, u.key, "nothing enforces this");
     } else {
-      Error(*layer_->document, u.at, u.key, "nothing enforces this, and the policy requires enforcement", "enforcement: best_effort");
+      Error(*layer_->document, u.at, u.key, "nothing enforces this, and the policy requires enforcement",
+            "enforcement: best_effort");
     }
   }
 
@@ -98,9 +111,11 @@ class Compiler {
     for (size_t i = 0; i < kDefaults; ++i) {
       const Decision given = document.defaults[i];
       const bool reads = i == static_cast<size_t>(DefaultFor::kFileRead);
-      if (base) layer_->defaults[i] = given != Decision::kNone ? given : reads ? Decision::kAllow : Decision::kDeny;
+      if (base)
+        layer_->defaults[i] = given != Decision::kNone ? given : reads ? Decision::kAllow : Decision::kDeny;
       else if (given != Decision::kNone && given != Decision::kAllow) {
-        Add(Severity::kWarning, document, {}, DefaultName(static_cast<DefaultFor>(i)), "defaults count in the base policy only");
+        Add(Severity::kWarning, document, {}, DefaultName(static_cast<DefaultFor>(i)),
+            "defaults count in the base policy only");
       }
     }
   }
@@ -120,23 +135,31 @@ class Compiler {
   void Compile(const Rule& rule, uint32_t index) {
     switch (rule.kind) {
       case RuleKind::kFile:
-      case RuleKind::kUnix: return Paths(rule, index);
-      case RuleKind::kNetwork: return Network(rule, index);
-      case RuleKind::kCommand: return Command(rule, index);
-      case RuleKind::kSignal: return Signal(rule, index);
+      case RuleKind::kUnix:
+        return Paths(rule, index);
+      case RuleKind::kNetwork:
+        return Network(rule, index);
+      case RuleKind::kCommand:
+        return Command(rule, index);
+      case RuleKind::kSignal:
+        return Signal(rule, index);
     }
   }
 
-  void Broken(const Text& text, const GlobError& error) { Error(*layer_->document, text.at, text.value, error.message); }
+  void Broken(const Text& text, const GlobError& error) {
+    Error(*layer_->document, text.at, text.value, error.message);
+  }
 
   // A rule on /bin/x is one on /usr/bin/x too where /bin is a link; ** stays as it is.
   void AddLinked(std::vector<Glob>& globs) const {
     for (size_t i = 0, n = globs.size(); i < n; ++i) {
       for (const auto& [from, to] : options_.links) {
         const absl::string_view lead = globs[i].literal();
-        if (!absl::StartsWith(lead, from) || (lead.size() > from.size() && lead[from.size()] != '/')) continue;
+        if (!absl::StartsWith(lead, from) || (lead.size() > from.size() && lead[from.size()] != '/'))
+          continue;
         if (lead.size() == from.size() && globs[i].tokens().size() > 1 &&
-            globs[i].tokens()[1].type != GlobToken::Type::kSubtree && globs[i].tokens()[1].type != GlobToken::Type::kDirs) {
+            globs[i].tokens()[1].type != GlobToken::Type::kSubtree &&
+            globs[i].tokens()[1].type != GlobToken::Type::kDirs) {
           continue;  // /bin* is not below /bin
         }
         globs.push_back(globs[i].WithPrefix(from, to));
@@ -162,10 +185,12 @@ class Compiler {
       std::vector<Glob> globs;
       if (!PathGlobs(text, rule.kind, globs)) continue;
       for (const Glob& glob : globs) {
-        (rule.kind == RuleKind::kFile ? layer_->files : layer_->unix_sockets).Add(glob, index, rule.operations);
+        (rule.kind == RuleKind::kFile ? layer_->files : layer_->unix_sockets)
+            .Add(glob, index, rule.operations);
         if (rule.kind != RuleKind::kFile || !stops || !(rule.operations & kWrite)) continue;
         const auto& tokens = glob.tokens();
-        const bool root = glob.IsLiteral() || (tokens.size() == 2 && tokens[1].type == GlobToken::Type::kSubtree);
+        const bool root =
+            glob.IsLiteral() || (tokens.size() == 2 && tokens[1].type == GlobToken::Type::kSubtree);
         if (root && !glob.literal().empty()) layer_->roots.emplace_back(glob.literal());
       }
     }
@@ -185,8 +210,10 @@ class Compiler {
     out.named_addresses = std::move(pattern.addresses);
     for (const Text& text : rule.cidrs) {
       std::string error;
-      if (const std::optional<Prefix> prefix = ParsePrefix(text.value, error)) out.prefixes.push_back(*prefix);
-      else Error(*layer_->document, text.at, text.value, error);
+      if (const std::optional<Prefix> prefix = ParsePrefix(text.value, error))
+        out.prefixes.push_back(*prefix);
+      else
+        Error(*layer_->document, text.at, text.value, error);
     }
     out.ports = rule.ports;
     out.protocols = rule.protocols;
@@ -219,7 +246,8 @@ class Compiler {
         Error(*layer_->document, text.at, text.value, absl::StrCat("not an RE2 expression: ", error));
         continue;
       }
-      out.anchored = out.anchored || absl::StrContains(text.value, "^") || absl::StrContains(text.value, "\\A");
+      out.anchored =
+          out.anchored || absl::StrContains(text.value, "^") || absl::StrContains(text.value, "\\A");
       out.expressions.push_back(std::move(expression));
     }
     for (const Text& text : rule.args) out.args.push_back(text.value);
@@ -233,7 +261,8 @@ class Compiler {
   void Signal(const Rule& rule, uint32_t index) {
     SignalRule out{index, {}};
     GlobError error;
-    if (rule.target == kTargetProcess && !Glob::Parse(rule.target_pattern.value, GlobKind::kWord, out.pattern, error)) {
+    if (rule.target == kTargetProcess &&
+        !Glob::Parse(rule.target_pattern.value, GlobKind::kWord, out.pattern, error)) {
       return Broken(rule.target_pattern, error);
     }
     layer_->signals.push_back(std::move(out));
@@ -250,7 +279,9 @@ class Compiler {
     for (const Text& text : rules.deny) {
       if (!Glob::Parse(text.value, GlobKind::kWord, filter.deny, error)) Broken(text, error);
     }
-    const auto tighten = [](int64_t& total, int64_t value) { total = value == 0 ? total : total == 0 ? value : std::min(total, value); };
+    const auto tighten = [](int64_t& total, int64_t value) {
+      total = value == 0 ? total : total == 0 ? value : std::min(total, value);
+    };
     tighten(snapshot_->env_max_bytes_, rules.max_bytes);
     tighten(snapshot_->env_max_keys_, rules.max_keys);
   }
@@ -258,14 +289,20 @@ class Compiler {
   void Merge(const Document& d) {
     if (layer_->kind == LayerKind::kBuiltin) return;
     Snapshot& s = *snapshot_;
-    const auto tighten = [](int64_t& total, int64_t value) { total = value == 0 ? total : total == 0 ? value : std::min(total, value); };
+    const auto tighten = [](int64_t& total, int64_t value) {
+      total = value == 0 ? total : total == 0 ? value : std::min(total, value);
+    };
     const auto shorten = [](absl::Duration& total, absl::Duration value) {
-      total = value == absl::ZeroDuration() ? total : total == absl::ZeroDuration() ? value : std::min(total, value);
+      total = value == absl::ZeroDuration()   ? total
+              : total == absl::ZeroDuration() ? value
+                                              : std::min(total, value);
     };
     ResourceLimits& l = s.limits_;
     tighten(l.max_memory_mb, d.limits.max_memory_mb);
     if (d.limits.memory_swap_max_mb >= 0) {
-      l.memory_swap_max_mb = l.memory_swap_max_mb < 0 ? d.limits.memory_swap_max_mb : std::min(l.memory_swap_max_mb, d.limits.memory_swap_max_mb);
+      l.memory_swap_max_mb = l.memory_swap_max_mb < 0
+                                 ? d.limits.memory_swap_max_mb
+                                 : std::min(l.memory_swap_max_mb, d.limits.memory_swap_max_mb);
     }
     tighten(l.cpu_quota_percent, d.limits.cpu_quota_percent);
     tighten(l.disk_read_bps_max, d.limits.disk_read_bps_max);
@@ -290,8 +327,10 @@ class Compiler {
     auto& all = snapshot_->env_inject_;
     for (const auto& [name, value] : document.env_inject) {
       const auto same = std::find_if(all.begin(), all.end(), [&](const auto& e) { return e.first == name; });
-      if (same == all.end()) all.emplace_back(name, value);
-      else same->second = value;
+      if (same == all.end())
+        all.emplace_back(name, value);
+      else
+        same->second = value;
     }
   }
 

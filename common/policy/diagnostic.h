@@ -22,7 +22,7 @@ struct Diagnostic {
   Severity severity = Severity::kError;
   std::string file;
   Position at;
-  std::string text;        // the offending text, as written
+  std::string text;  // the offending text, as written
   std::string message;
   std::string suggestion;  // what was probably meant; may be empty
 };

@@ -38,7 +38,8 @@ std::vector<Block> Blocks() {
   return out;
 }
 
-void Keys(const YamlNode& node, const std::string& section, std::set<std::pair<std::string, std::string>>& seen) {
+void Keys(const YamlNode& node, const std::string& section,
+          std::set<std::pair<std::string, std::string>>& seen) {
   for (const auto& [name, value] : node.entries) {
     const Key* key = FindKey(section, name->scalar);
     if (key == nullptr) continue;
@@ -57,9 +58,12 @@ TEST_CASE("every example of the reference works") {
   for (const Block& block : Blocks()) {
     INFO("docs/policy.md:" << block.line);
     if (absl::StartsWith(block.text, "rows:")) {
-      const PolicySource source = [&](absl::string_view, absl::string_view) -> absl::StatusOr<PolicyText> { return PolicyText{policy, "policy.md"}; };
+      const PolicySource source = [&](absl::string_view, absl::string_view) -> absl::StatusOr<PolicyText> {
+        return PolicyText{policy, "policy.md"};
+      };
       const TableRun run = RunTable(absl::StrCat("policy: x\n", block.text), "policy.md", source);
-      for (const Diagnostic& d : run.diagnostics) CHECK(FormatDiagnostic(d) == (d.severity == Severity::kError ? "" : FormatDiagnostic(d)));
+      for (const Diagnostic& d : run.diagnostics)
+        CHECK(FormatDiagnostic(d) == (d.severity == Severity::kError ? "" : FormatDiagnostic(d)));
       for (const TableCase& c : run.cases) {
         INFO(c.name << ": " << c.detail);
         CHECK(c.passed);
@@ -67,7 +71,8 @@ TEST_CASE("every example of the reference works") {
       CHECK(!run.cases.empty());
       ++tables;
     } else {
-      policy = absl::StrContains(block.text, "version:") ? block.text : absl::StrCat("version: 1\nname: x\n", block.text);
+      policy = absl::StrContains(block.text, "version:") ? block.text
+                                                         : absl::StrCat("version: 1\nname: x\n", block.text);
       for (const Diagnostic& d : LoadPolicy(policy, "policy.md").diagnostics) {
         const bool told = absl::StrContains(d.text, "verify_name");
         if (!told) FAIL_CHECK(FormatDiagnostic(d));

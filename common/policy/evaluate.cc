@@ -11,8 +11,9 @@
 namespace agentmon::policy {
 namespace {
 
-constexpr absl::string_view kDefaultReasons[] = {"default for command", "default for file_read", "default for file_write",
-                                                 "default for network", "default for unix_socket", "default for signal"};
+constexpr absl::string_view kDefaultReasons[] = {"default for command",     "default for file_read",
+                                                 "default for file_write",  "default for network",
+                                                 "default for unix_socket", "default for signal"};
 
 // What one layer says of the act: the strictest of its parts.
 struct Answer {
@@ -31,11 +32,13 @@ absl::string_view Directory(absl::string_view path) {
   return slash == absl::string_view::npos ? absl::string_view() : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// The operations that an act performs besides the one it is called by: they count only where a rule stops them.
+// The operations that an act performs besides the one it is called by: they count only where a rule stops
+// them.
 uint32_t ImpliedOnPath(uint32_t operations) {
   uint32_t implied = 0;
   if (operations & (kRename | kLink)) implied |= kOpen | kRead | kWrite;  // the object gets another name
-  if (operations & (kCreate | kMkdir | kChmod | kChown | kDelete | kRmdir | kSymlink | kMknod)) implied |= kWrite;
+  if (operations & (kCreate | kMkdir | kChmod | kChown | kDelete | kRmdir | kSymlink | kMknod))
+    implied |= kWrite;
   if (operations & (kSymlink | kMknod | kMkdir)) implied |= kCreate;
   return implied & ~operations;
 }
@@ -49,9 +52,10 @@ class Evaluation {
   Verdict Run() {
     if (!Prepare()) {
       verdict_.reason = "not an absolute path";
-      const bool enforced = std::any_of(snapshot_.layers().begin() + 1, snapshot_.layers().end(), [](const CompiledLayer& l) {
-        return l.posture == Posture::kEnforce || l.posture == Posture::kIsolate;
-      });
+      const bool enforced =
+          std::any_of(snapshot_.layers().begin() + 1, snapshot_.layers().end(), [](const CompiledLayer& l) {
+            return l.posture == Posture::kEnforce || l.posture == Posture::kIsolate;
+          });
       if (!enforced) verdict_.effective = UnderPosture(Decision::kDeny, verdict_.posture = Posture::kMonitor);
       return verdict_;
     }
@@ -81,9 +85,14 @@ class Evaluation {
         if (subject_.path.empty()) return false;
         path_.emplace(Resolved(subject_.path, storage_[0]));
         return absl::StartsWith(subject_.path, "/") || absl::StartsWith(subject_.path, "@");
-      case RuleKind::kCommand: PrepareCommand(); return absl::StartsWith(subject_.exe, "/");
-      case RuleKind::kNetwork: PrepareName(); return true;
-      case RuleKind::kSignal: return true;
+      case RuleKind::kCommand:
+        PrepareCommand();
+        return absl::StartsWith(subject_.exe, "/");
+      case RuleKind::kNetwork:
+        PrepareName();
+        return true;
+      case RuleKind::kSignal:
+        return true;
     }
     return false;
   }
@@ -131,7 +140,8 @@ class Evaluation {
     view.depth = subject_.depth;
   }
 
-  static void FillArguments(CommandView& view, absl::Span<const absl::string_view> argv, absl::string_view program) {
+  static void FillArguments(CommandView& view, absl::Span<const absl::string_view> argv,
+                            absl::string_view program) {
     view.argv = argv;
     view.joined = absl::StrJoin(argv, " ");
     if (argv.empty()) return;
@@ -145,11 +155,16 @@ class Evaluation {
 
   Answer Judge(const CompiledLayer& layer) {
     switch (subject_.kind) {
-      case RuleKind::kFile: return JudgeFile(layer);
-      case RuleKind::kUnix: return JudgeUnix(layer);
-      case RuleKind::kCommand: return JudgeCommand(layer);
-      case RuleKind::kNetwork: return JudgeNetwork(layer);
-      case RuleKind::kSignal: return JudgeSignal(layer);
+      case RuleKind::kFile:
+        return JudgeFile(layer);
+      case RuleKind::kUnix:
+        return JudgeUnix(layer);
+      case RuleKind::kCommand:
+        return JudgeCommand(layer);
+      case RuleKind::kNetwork:
+        return JudgeNetwork(layer);
+      case RuleKind::kSignal:
+        return JudgeSignal(layer);
     }
     return {};
   }
@@ -160,18 +175,21 @@ class Evaluation {
   }
 
   // asked: no match means the default; implied: only rules that stop count.
-  void JudgePath(const CompiledLayer& layer, const PathKeys& keys, uint32_t asked, uint32_t implied, Answer& answer) {
+  void JudgePath(const CompiledLayer& layer, const PathKeys& keys, uint32_t asked, uint32_t implied,
+                 Answer& answer) {
     FirstRules first(asked | implied);
     layer.files.Find(keys, first);
     for (uint32_t rest = asked | implied; rest != 0; rest &= rest - 1) {
       const uint32_t bit = rest & -rest;
       const uint32_t index = first.Of(bit);
       if (index == FirstRules::kNone) {
-        if (asked & bit) TakeDefault(layer, bit & kReadOps ? DefaultFor::kFileRead : DefaultFor::kFileWrite, answer);
+        if (asked & bit)
+          TakeDefault(layer, bit & kReadOps ? DefaultFor::kFileRead : DefaultFor::kFileWrite, answer);
         continue;
       }
       const Rule& rule = layer.rule(index);
-      if ((asked & bit) || Strictness(rule.decision) >= Strictness(Decision::kAsk)) answer.Take(rule.decision, &rule, "");
+      if ((asked & bit) || Strictness(rule.decision) >= Strictness(Decision::kAsk))
+        answer.Take(rule.decision, &rule, "");
     }
   }
 
@@ -191,7 +209,8 @@ class Evaluation {
   void JudgeBelow(const CompiledLayer& layer, Answer& answer) {
     const std::string below = absl::StrCat(path_->path, "/");
     for (auto it = std::lower_bound(layer.roots.begin(), layer.roots.end(), below);
-         it != layer.roots.end() && absl::StartsWith(*it, below) && answer.decision != Decision::kDeny; ++it) {
+         it != layer.roots.end() && absl::StartsWith(*it, below) && answer.decision != Decision::kDeny;
+         ++it) {
       JudgePath(layer, PathKeys(*it), 0, kWrite, answer);
     }
   }
@@ -202,8 +221,10 @@ class Evaluation {
     layer.unix_sockets.Find(*path_, first);
     for (uint32_t rest = subject_.operations; rest != 0; rest &= rest - 1) {
       const uint32_t index = first.Of(rest & -rest);
-      if (index == FirstRules::kNone) TakeDefault(layer, DefaultFor::kUnixSocket, answer);
-      else answer.Take(layer.rule(index).decision, &layer.rule(index), "");
+      if (index == FirstRules::kNone)
+        TakeDefault(layer, DefaultFor::kUnixSocket, answer);
+      else
+        answer.Take(layer.rule(index).decision, &layer.rule(index), "");
     }
     return answer;
   }
@@ -234,7 +255,8 @@ class Evaluation {
     looked_through_ = layer.transparent.get();
     derived_views_.clear();
     std::string unused;
-    derived_ = LookThrough(ProgramName(NormalizePath(subject_.exe, unused)), subject_.argv, *layer.transparent);
+    derived_ =
+        LookThrough(ProgramName(NormalizePath(subject_.exe, unused)), subject_.argv, *layer.transparent);
     derived_words_.assign(derived_.size(), {});
     for (size_t i = 0; i < derived_.size(); ++i) {
       derived_words_[i].assign(derived_[i].argv.begin(), derived_[i].argv.end());
@@ -272,7 +294,8 @@ class Evaluation {
   }
 
   bool TargetMatches(const Rule& rule, const SignalRule& compiled) const {
-    if (rule.target == kTargetPidRange) return rule.pid_min <= subject_.target_pid && subject_.target_pid <= rule.pid_max;
+    if (rule.target == kTargetPidRange)
+      return rule.pid_min <= subject_.target_pid && subject_.target_pid <= rule.pid_max;
     if (rule.target == kTargetProcess) {
       return std::any_of(compiled.pattern.begin(), compiled.pattern.end(),
                          [&](const Glob& g) { return g.Matches(subject_.target_name); });
@@ -303,8 +326,9 @@ class Evaluation {
     }
     if (answer.decision == Decision::kNone) return;
     const bool stops = Strictness(effective) > Strictness(Decision::kAudit) || verdict_.Stops();
-    const bool wins = verdict_.layer < 0 || (stops ? Strictness(effective) > Strictness(verdict_.effective)
-                                                   : Strictness(answer.decision) > Strictness(verdict_.decision));
+    const bool wins =
+        verdict_.layer < 0 || (stops ? Strictness(effective) > Strictness(verdict_.effective)
+                                     : Strictness(answer.decision) > Strictness(verdict_.decision));
     if (!wins) return;
     verdict_.decision = answer.decision;
     verdict_.effective = effective;
@@ -336,21 +360,30 @@ class Evaluation {
 Decision EffectiveDecision(Decision decision, const Subject& subject, const EvaluateOptions& options) {
   const auto unless = [&](bool possible) { return possible ? decision : Decision::kDeny; };
   switch (decision) {
-    case Decision::kAsk: return unless(options.approver);
-    case Decision::kAbsorb: return unless(options.can_absorb && subject.kind == RuleKind::kSignal);
+    case Decision::kAsk:
+      return unless(options.approver);
+    case Decision::kAbsorb:
+      return unless(options.can_absorb && subject.kind == RuleKind::kSignal);
     case Decision::kSoftDelete:
-      if (subject.kind == RuleKind::kFile && !(subject.operations & (kDelete | kRmdir))) return Decision::kAllow;
+      if (subject.kind == RuleKind::kFile && !(subject.operations & (kDelete | kRmdir)))
+        return Decision::kAllow;
       return unless(options.can_soft_delete && subject.kind == RuleKind::kFile);
     case Decision::kRedirect:
       switch (subject.kind) {
-        case RuleKind::kFile: return unless(options.can_redirect_file);
-        case RuleKind::kCommand: return unless(options.can_redirect_command);
-        case RuleKind::kNetwork: return unless(options.can_redirect_network);
-        case RuleKind::kSignal: return unless(options.can_redirect_signal);
-        case RuleKind::kUnix: return Decision::kDeny;
+        case RuleKind::kFile:
+          return unless(options.can_redirect_file);
+        case RuleKind::kCommand:
+          return unless(options.can_redirect_command);
+        case RuleKind::kNetwork:
+          return unless(options.can_redirect_network);
+        case RuleKind::kSignal:
+          return unless(options.can_redirect_signal);
+        case RuleKind::kUnix:
+          return Decision::kDeny;
       }
       return Decision::kDeny;
-    default: return decision;
+    default:
+      return decision;
   }
 }
 
@@ -361,15 +394,19 @@ Decision UnderPosture(Decision effective, Posture posture) {
 }
 
 bool UsuallyTrusted(absl::string_view directory) {
-  static constexpr absl::string_view kTrees[] = {"/usr/lib", "/usr/lib64", "/usr/libexec", "/lib", "/lib64", "/snap", "/nix/store"};
-  static constexpr absl::string_view kExact[] = {"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/games"};
+  static constexpr absl::string_view kTrees[] = {"/usr/lib", "/usr/lib64", "/usr/libexec", "/lib",
+                                                 "/lib64",   "/snap",      "/nix/store"};
+  static constexpr absl::string_view kExact[] = {
+      "/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/games"};
   if (std::find(std::begin(kExact), std::end(kExact), directory) != std::end(kExact)) return true;
   return std::any_of(std::begin(kTrees), std::end(kTrees), [&](absl::string_view tree) {
-    return absl::StartsWith(directory, tree) && (directory.size() == tree.size() || directory[tree.size()] == '/');
+    return absl::StartsWith(directory, tree) &&
+           (directory.size() == tree.size() || directory[tree.size()] == '/');
   });
 }
 
-Verdict Evaluate(const Snapshot& snapshot, const Subject& subject, const EvaluateOptions& options, Trace* trace) {
+Verdict Evaluate(const Snapshot& snapshot, const Subject& subject, const EvaluateOptions& options,
+                 Trace* trace) {
   return Evaluation(snapshot, subject, options, trace).Run();
 }
 

@@ -11,14 +11,15 @@
 namespace agentmon::policy {
 
 struct Verdict {
-  Decision decision = Decision::kDeny;   // what the deciding rule says
-  Decision effective = Decision::kDeny;  // what is to happen: allow, audit, redirect, soft_delete, ask, absorb or deny
-  Posture posture = Posture::kEnforce;   // of the deciding layer
-  int layer = -1;                        // index into Snapshot::layers(); -1 = none: a malformed subject
-  const Rule* rule = nullptr;            // null: a default, or nothing to judge
-  absl::string_view reason;              // without a rule: "default for file_write", ...; static text
-  bool derived = false;                  // a command behind the one that was started decided
-  std::string via;                       // then: how it was reached
+  Decision decision = Decision::kDeny;  // what the deciding rule says
+  Decision effective =
+      Decision::kDeny;  // what is to happen: allow, audit, redirect, soft_delete, ask, absorb or deny
+  Posture posture = Posture::kEnforce;  // of the deciding layer
+  int layer = -1;                       // index into Snapshot::layers(); -1 = none: a malformed subject
+  const Rule* rule = nullptr;           // null: a default, or nothing to judge
+  absl::string_view reason;             // without a rule: "default for file_write", ...; static text
+  bool derived = false;                 // a command behind the one that was started decided
+  std::string via;                      // then: how it was reached
 
   bool Stops() const { return Strictness(effective) >= Strictness(Decision::kRedirect); }
 };
@@ -26,15 +27,16 @@ struct Verdict {
 // What one layer says, for explanations. The entries of a trace are in the order of the layers.
 struct TraceStep {
   int layer = 0;
-  Decision decision = Decision::kNone;   // kNone: abstains
+  Decision decision = Decision::kNone;  // kNone: abstains
   Decision effective = Decision::kNone;
   const Rule* rule = nullptr;
   absl::string_view reason;
-  std::string about;                     // the operation, or the derived command, that this step is about
+  std::string about;  // the operation, or the derived command, that this step is about
 };
 using Trace = std::vector<TraceStep>;
 
-Verdict Evaluate(const Snapshot& snapshot, const Subject& subject, const EvaluateOptions& options, Trace* trace = nullptr);
+Verdict Evaluate(const Snapshot& snapshot, const Subject& subject, const EvaluateOptions& options,
+                 Trace* trace = nullptr);
 
 // What a verdict is reported as. Lives as long as its strings; the snapshot may go.
 struct VerdictText {

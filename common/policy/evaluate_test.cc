@@ -25,8 +25,10 @@ file_rules:
 
 TEST_CASE("without a match reads are allowed and everything else is denied") {
   const Judge judge("");
-  for (const uint32_t op : {kOpen, kRead, kStat, kList, kReadlink, kAccess}) CHECK(judge.File(op, "/x") == "allow");
-  for (const uint32_t op : {kWrite, kCreate, kMkdir, kChmod, kChown, kRename, kDelete, kRmdir, kLink, kSymlink, kMknod}) {
+  for (const uint32_t op : {kOpen, kRead, kStat, kList, kReadlink, kAccess})
+    CHECK(judge.File(op, "/x") == "allow");
+  for (const uint32_t op :
+       {kWrite, kCreate, kMkdir, kChmod, kChown, kRename, kDelete, kRmdir, kLink, kSymlink, kMknod}) {
     CHECK(judge.File(op, "/x") == "deny");
   }
   CHECK(judge.Exec("/usr/bin/ls", {}) == "deny");
@@ -37,7 +39,9 @@ TEST_CASE("without a match reads are allowed and everything else is denied") {
 }
 
 TEST_CASE("defaults change what happens without a match") {
-  const Judge judge("defaults: {command: allow, file_read: deny, file_write: ask, network: audit, unix_socket: allow, signal: allow}\n");
+  const Judge judge(
+      "defaults: {command: allow, file_read: deny, file_write: ask, network: audit, unix_socket: allow, "
+      "signal: allow}\n");
   CHECK(judge.File(kRead, "/x") == "deny");
   CHECK(judge.File(kWrite, "/x") == "ask");
   CHECK(judge.Exec("/usr/bin/ls", {}) == "allow");
@@ -234,8 +238,9 @@ network_rules:
   CHECK(judge.Connect("1.1.1.1", 443, kTcp, "a.b.github.com") == "deny");
   CHECK(judge.Connect("1.1.1.1", 22, kTcp, "api.github.com") == "deny");
   CHECK(judge.Connect("1.1.1.1", 443, kTcp, "xn--bcher-kva.example") == "allow");
-  CHECK(judge.Connect("1.1.1.1", 443, kTcp, "B\xc3\x9c"
-                                            "CHER.example") == "allow");
+  CHECK(judge.Connect("1.1.1.1", 443, kTcp,
+                      "B\xc3\x9c"
+                      "CHER.example") == "allow");
   CHECK(judge.Connect("1.1.1.1", 1, kTcp, "a.b.corp") == "allow");
   CHECK(judge.Connect("127.3.4.5", 80) == "allow");
   CHECK(judge.Connect("::1", 80) == "allow");
@@ -338,7 +343,8 @@ TEST_CASE("postures: monitor records, warn tells, isolate has no network") {
 }
 
 TEST_CASE("a verdict names its rule, file, line and message") {
-  const Judge judge("file_rules:\n  - name: no-x\n    paths: ['/x']\n    decision: deny\n    message: \"not {{.Path}}\"\n");
+  const Judge judge(
+      "file_rules:\n  - name: no-x\n    paths: ['/x']\n    decision: deny\n    message: \"not {{.Path}}\"\n");
   const Subject subject = FileSubject(kRead, "/x");
   const VerdictText text = Describe(judge.snapshot(), judge.Of(subject), subject);
   CHECK(text.rule == "no-x");

@@ -27,7 +27,9 @@ uint32_t Decode(absl::string_view text, size_t i, size_t& length) {
   return code;
 }
 
-char Separator(GlobKind kind) { return kind == GlobKind::kPath ? '/' : kind == GlobKind::kDomain ? '.' : '\0'; }
+char Separator(GlobKind kind) {
+  return kind == GlobKind::kPath ? '/' : kind == GlobKind::kDomain ? '.' : '\0';
+}
 
 bool SetMatches(const GlobToken& token, uint32_t code) {
   const bool in = std::any_of(token.ranges.begin(), token.ranges.end(),
@@ -36,7 +38,8 @@ bool SetMatches(const GlobToken& token, uint32_t code) {
 }
 
 // One walk over the text. Only the last star and the last double star can ever need another try: whatever a
-// double star is given first, all that comes before it has matched with the shortest text, and that is enough.
+// double star is given first, all that comes before it has matched with the shortest text, and that is
+// enough.
 class Matcher {
  public:
   Matcher(absl::Span<const GlobToken> tokens, absl::string_view text, char separator)
@@ -82,7 +85,8 @@ class Matcher {
         if (i_ == text_.size() || text_[i_] != '/') return false;
         Deep(++i_);
         break;
-      case Type::kSubtree: return done_ = i_ == text_.size() || text_[i_] == '/';
+      case Type::kSubtree:
+        return done_ = i_ == text_.size() || text_[i_] == '/';
     }
     ++t_;
     return true;
@@ -130,8 +134,10 @@ size_t SkipSet(absl::string_view p, size_t i) {
   if (k < p.size() && (p[k] == '!' || p[k] == '^')) ++k;
   if (k < p.size() && p[k] == ']') ++k;
   for (; k < p.size(); ++k) {
-    if (p[k] == '\\') ++k;
-    else if (p[k] == ']') return k + 1;
+    if (p[k] == '\\')
+      ++k;
+    else if (p[k] == ']')
+      return k + 1;
   }
   return absl::string_view::npos;
 }
@@ -185,7 +191,8 @@ class GlobParser {
   }
 
  private:
-  bool Parts(absl::string_view p, size_t open, size_t base, std::vector<absl::string_view>& parts, size_t& close) {
+  bool Parts(absl::string_view p, size_t open, size_t base, std::vector<absl::string_view>& parts,
+             size_t& close) {
     int depth = 0;
     size_t from = open + 1;
     for (size_t i = open; i < p.size(); ++i) {
@@ -215,23 +222,30 @@ class GlobParser {
     for (;;) {
       size_t end = i;
       while (end < pattern.size() && pattern[end] != '/') {
-        if (pattern[end] == '\\') ++end;
-        else if (pattern[end] == '[') end = SkipSet(pattern, end) - 1;
+        if (pattern[end] == '\\')
+          ++end;
+        else if (pattern[end] == '[')
+          end = SkipSet(pattern, end) - 1;
         ++end;
       }
       const absl::string_view segment = pattern.substr(i, end - i);
       if (segment == "..") return Fail("a pattern with .. matches nothing: paths are resolved first", i);
       if (segment.size() >= 2 && segment.find_first_not_of('*') == absl::string_view::npos) {
         deep = true;
-        if (first && !absolute && end == pattern.size()) Add(Type::kDoubleStar);
-        else if (end >= pattern.size()) Add(Type::kSubtree);
+        if (first && !absolute && end == pattern.size())
+          Add(Type::kDoubleStar);
+        else if (end >= pattern.size())
+          Add(Type::kSubtree);
       } else if (!segment.empty() && segment != ".") {
-        if (deep) Add(Type::kDirs);
-        else if (!first || absolute) Literal("/");
+        if (deep)
+          Add(Type::kDirs);
+        else if (!first || absolute)
+          Literal("/");
         deep = false;
         if (!Segment(segment, i)) return false;
       }
-      if (deep && end < pattern.size() && pattern.substr(end).find_first_not_of('/') == absl::string_view::npos) {
+      if (deep && end < pattern.size() &&
+          pattern.substr(end).find_first_not_of('/') == absl::string_view::npos) {
         Add(Type::kSubtree);
         break;
       }
@@ -254,14 +268,17 @@ class GlobParser {
             Add(Type::kStar);
           }
           break;
-        case '?': Add(Type::kAnyChar); break;
+        case '?':
+          Add(Type::kAnyChar);
+          break;
         case '[':
           if (!Set(p, i, base)) return false;
           break;
         case '\\':
           if (++i == p.size()) return Fail("a backslash at the end quotes nothing", base + i - 1);
           [[fallthrough]];
-        default: Literal(p.substr(i, 1));
+        default:
+          Literal(p.substr(i, 1));
       }
     }
     return true;
@@ -348,13 +365,27 @@ std::string Glob::ToString() const {
   std::string out;
   for (const GlobToken& token : tokens_) {
     switch (token.type) {
-      case Type::kLiteral: out += EscapeGlob(token.literal); break;
-      case Type::kAnyChar: out += '?'; break;
-      case Type::kSet: out += token.negated ? "[!...]" : "[...]"; break;
-      case Type::kStar: out += '*'; break;
-      case Type::kDoubleStar: out += kind_ == GlobKind::kWord ? "*" : "**"; break;
-      case Type::kDirs: absl::StrAppend(&out, "/**/"); break;
-      case Type::kSubtree: absl::StrAppend(&out, "/**"); break;
+      case Type::kLiteral:
+        out += EscapeGlob(token.literal);
+        break;
+      case Type::kAnyChar:
+        out += '?';
+        break;
+      case Type::kSet:
+        out += token.negated ? "[!...]" : "[...]";
+        break;
+      case Type::kStar:
+        out += '*';
+        break;
+      case Type::kDoubleStar:
+        out += kind_ == GlobKind::kWord ? "*" : "**";
+        break;
+      case Type::kDirs:
+        absl::StrAppend(&out, "/**/");
+        break;
+      case Type::kSubtree:
+        absl::StrAppend(&out, "/**");
+        break;
     }
   }
   return out;
@@ -373,18 +404,27 @@ std::string GlobSample(const Glob& glob) {
   std::string out;
   for (const GlobToken& token : glob.tokens()) {
     switch (token.type) {
-      case Type::kLiteral: out += token.literal; break;
+      case Type::kLiteral:
+        out += token.literal;
+        break;
       case Type::kAnyChar:
       case Type::kStar:
-      case Type::kDoubleStar: out += 'x'; break;
+      case Type::kDoubleStar:
+        out += 'x';
+        break;
       case Type::kSet: {
         char c = 'x';
-        for (int k = 0; k < 95 && !SetMatches(token, static_cast<uint8_t>(c)); ++k) c = c == '~' ? '!' : c + 1;
+        for (int k = 0; k < 95 && !SetMatches(token, static_cast<uint8_t>(c)); ++k)
+          c = c == '~' ? '!' : c + 1;
         out += c;
         break;
       }
-      case Type::kDirs: absl::StrAppend(&out, "/x/"); break;
-      case Type::kSubtree: absl::StrAppend(&out, "/x"); break;
+      case Type::kDirs:
+        absl::StrAppend(&out, "/x/");
+        break;
+      case Type::kSubtree:
+        absl::StrAppend(&out, "/x");
+        break;
     }
   }
   if (out.empty()) out.push_back('x');

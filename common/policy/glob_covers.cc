@@ -8,7 +8,8 @@ namespace {
 
 using Type = GlobToken::Type;
 
-// A glob as a row of symbols: single characters and wildcards. `outer` reads the symbols of `inner` as a text.
+// A glob as a row of symbols: single characters and wildcards. `outer` reads the symbols of `inner` as a
+// text.
 struct Symbol {
   Type type;
   char literal = 0;
@@ -30,7 +31,9 @@ std::vector<Symbol> Symbols(const Glob& glob) {
 class Coverage {
  public:
   Coverage(std::vector<Symbol> outer, std::vector<Symbol> inner, char separator)
-      : a_(std::move(outer)), b_(std::move(inner)), separator_(separator),
+      : a_(std::move(outer)),
+        b_(std::move(inner)),
+        separator_(separator),
         memo_((a_.size() + 1) * (b_.size() + 1), kUnknown) {}
 
   bool Run(size_t i, size_t j) {
@@ -55,11 +58,16 @@ class Coverage {
     if (i == a_.size()) return j == b_.size();
     const Symbol& a = a_[i];
     switch (a.type) {
-      case Type::kDoubleStar: return Run(i + 1, j) || (j < b_.size() && Run(i, j + 1));
-      case Type::kSubtree: return j == b_.size() || Slash(j) || b_[j].type == Type::kSubtree || b_[j].type == Type::kDirs;
-      case Type::kDirs: return Dirs(i, j);
-      case Type::kStar: return Run(i + 1, j) || (j < b_.size() && InSegment(b_[j]) && Run(i, j + 1));
-      default: return Single(a, i, j);
+      case Type::kDoubleStar:
+        return Run(i + 1, j) || (j < b_.size() && Run(i, j + 1));
+      case Type::kSubtree:
+        return j == b_.size() || Slash(j) || b_[j].type == Type::kSubtree || b_[j].type == Type::kDirs;
+      case Type::kDirs:
+        return Dirs(i, j);
+      case Type::kStar:
+        return Run(i + 1, j) || (j < b_.size() && InSegment(b_[j]) && Run(i, j + 1));
+      default:
+        return Single(a, i, j);
     }
   }
 
@@ -83,8 +91,9 @@ class Coverage {
     if (a.type == Type::kLiteral) {
       return b.type == Type::kLiteral && a.literal == b.literal && Run(i + 1, j + 1);
     }
-    const bool one = (b.type == Type::kLiteral && b.literal != separator_ && static_cast<uint8_t>(b.literal) < 0x80) ||
-                     b.type == Type::kAnyChar || b.type == Type::kSet;
+    const bool one =
+        (b.type == Type::kLiteral && b.literal != separator_ && static_cast<uint8_t>(b.literal) < 0x80) ||
+        b.type == Type::kAnyChar || b.type == Type::kSet;
     if (!one) return false;
     if (a.type == Type::kAnyChar) return Run(i + 1, j + 1);
     if (b.type == Type::kSet) return *a.token == *b.token && Run(i + 1, j + 1);
@@ -104,7 +113,9 @@ class Coverage {
 
 bool GlobCovers(const Glob& outer, const Glob& inner) {
   if (outer.kind() != inner.kind()) return false;
-  const char separator = outer.kind() == GlobKind::kPath ? '/' : outer.kind() == GlobKind::kDomain ? '.' : '\0';
+  const char separator = outer.kind() == GlobKind::kPath     ? '/'
+                         : outer.kind() == GlobKind::kDomain ? '.'
+                                                             : '\0';
   return Coverage(Symbols(outer), Symbols(inner), separator).Run(0, 0);
 }
 

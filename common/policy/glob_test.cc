@@ -37,11 +37,13 @@ bool Slow(absl::Span<const GlobToken> tokens, absl::string_view text, char separ
     case Type::kLiteral:
       return text.substr(0, tokens[0].literal.size()) == tokens[0].literal &&
              Slow(rest, text.substr(tokens[0].literal.size()), separator);
-    case Type::kAnyChar: return !text.empty() && text[0] != separator && Slow(rest, text.substr(1), separator);
+    case Type::kAnyChar:
+      return !text.empty() && text[0] != separator && Slow(rest, text.substr(1), separator);
     case Type::kSet: {
       if (text.empty() || text[0] == separator) return false;
       bool in = false;
-      for (const auto& [low, high] : tokens[0].ranges) in |= low <= uint8_t(text[0]) && uint8_t(text[0]) <= high;
+      for (const auto& [low, high] : tokens[0].ranges)
+        in |= low <= uint8_t(text[0]) && uint8_t(text[0]) <= high;
       return in != tokens[0].negated && Slow(rest, text.substr(1), separator);
     }
     case Type::kStar:
@@ -59,7 +61,8 @@ bool Slow(absl::Span<const GlobToken> tokens, absl::string_view text, char separ
         if (text[0] == '/' && text[n] == '/' && Slow(rest, text.substr(n + 1), separator)) return true;
       }
       return false;
-    case Type::kSubtree: return text.empty() || text[0] == '/';
+    case Type::kSubtree:
+      return text.empty() || text[0] == '/';
   }
   return false;
 }
@@ -139,7 +142,8 @@ TEST_CASE("the matcher agrees with trying everything") {
   const auto pick = [&](absl::string_view from) { return from[random() % from.size()]; };
   for (int round = 0; round < 20000; ++round) {
     std::string pattern = "/", text = "/";
-    for (unsigned n = random() % 8; n > 0; --n) pattern += random() % 3 ? std::string(1, pick("ab/*?")) : "**";
+    for (unsigned n = random() % 8; n > 0; --n)
+      pattern += random() % 3 ? std::string(1, pick("ab/*?")) : "**";
     for (unsigned n = random() % 9; n > 0; --n) text += pick("ab/");
     for (const Glob& glob : Globs(pattern)) {
       INFO(pattern << " on " << text);

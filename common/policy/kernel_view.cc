@@ -19,7 +19,8 @@ bool Literal(const GlobToken& token, bool slash_allowed) {
 bool AfterDirs(const Glob& glob, std::string& root, size_t& rest) {
   const auto& t = glob.tokens();
   if (!t.empty() && t[0].type == Type::kDirs) return root.clear(), rest = 1, true;
-  if (t.size() > 1 && Literal(t[0], true) && t[1].type == Type::kDirs) return root = t[0].literal, rest = 2, true;
+  if (t.size() > 1 && Literal(t[0], true) && t[1].type == Type::kDirs)
+    return root = t[0].literal, rest = 2, true;
   return false;
 }
 
@@ -28,17 +29,22 @@ void Classify(const Glob& glob, KernelPath& out) {
   const bool absolute = absl::StartsWith(glob.literal(), "/");
   if (glob.IsLiteral()) return out.match = Match::kExact, out.text = std::string(glob.literal()), void();
   if (t.size() == 1 && (t[0].type == Type::kSubtree || t[0].type == Type::kDoubleStar)) {
-    out.match = t[0].type == Type::kSubtree ? Match::kTree : Match::kUserSpace;  // ** of sockets: abstract names too
+    out.match =
+        t[0].type == Type::kSubtree ? Match::kTree : Match::kUserSpace;  // ** of sockets: abstract names too
     return;
   }
-  if (t.size() == 2 && absolute && t[1].type == Type::kSubtree) return out.match = Match::kTree, out.text = t[0].literal, void();
+  if (t.size() == 2 && absolute && t[1].type == Type::kSubtree)
+    return out.match = Match::kTree, out.text = t[0].literal, void();
   size_t r = 0;
   if (AfterDirs(glob, out.root, r)) {
     const size_t left = t.size() - r;
     if (left == 1 && Literal(t[r], false)) return out.match = Match::kName, out.text = t[r].literal, void();
-    if (left == 2 && Literal(t[r], false) && t[r + 1].type == Type::kSubtree) return out.match = Match::kSegment, out.text = t[r].literal, void();
-    if (left == 2 && t[r].type == Type::kStar && Literal(t[r + 1], false)) return out.match = Match::kSuffix, out.text = t[r + 1].literal, void();
-    if (left == 2 && Literal(t[r], false) && t[r + 1].type == Type::kStar) return out.match = Match::kPrefix, out.text = t[r].literal, void();
+    if (left == 2 && Literal(t[r], false) && t[r + 1].type == Type::kSubtree)
+      return out.match = Match::kSegment, out.text = t[r].literal, void();
+    if (left == 2 && t[r].type == Type::kStar && Literal(t[r + 1], false))
+      return out.match = Match::kSuffix, out.text = t[r + 1].literal, void();
+    if (left == 2 && Literal(t[r], false) && t[r + 1].type == Type::kStar)
+      return out.match = Match::kPrefix, out.text = t[r].literal, void();
     out.match = Match::kUserSpace;
     return;
   }
@@ -50,17 +56,23 @@ void Classify(const Glob& glob, KernelPath& out) {
 }
 
 bool Below(absl::string_view path, absl::string_view root) {
-  return root.empty() || (absl::StartsWith(path, root) && path.size() > root.size() && path[root.size()] == '/');
+  return root.empty() ||
+         (absl::StartsWith(path, root) && path.size() > root.size() && path[root.size()] == '/');
 }
 
 bool Matches(const KernelPath& entry, absl::string_view path) {
   const absl::string_view name = path.substr(path.rfind('/') + 1);
   switch (entry.match) {
-    case Match::kExact: return path == entry.text;
-    case Match::kTree: return path == entry.text || (absl::StartsWith(path, "/") && Below(path, entry.text));
-    case Match::kName: return Below(path, entry.root) && absl::StartsWith(path, "/") && name == entry.text;
-    case Match::kSuffix: return Below(path, entry.root) && absl::StartsWith(path, "/") && absl::EndsWith(name, entry.text);
-    case Match::kPrefix: return Below(path, entry.root) && absl::StartsWith(path, "/") && absl::StartsWith(name, entry.text);
+    case Match::kExact:
+      return path == entry.text;
+    case Match::kTree:
+      return path == entry.text || (absl::StartsWith(path, "/") && Below(path, entry.text));
+    case Match::kName:
+      return Below(path, entry.root) && absl::StartsWith(path, "/") && name == entry.text;
+    case Match::kSuffix:
+      return Below(path, entry.root) && absl::StartsWith(path, "/") && absl::EndsWith(name, entry.text);
+    case Match::kPrefix:
+      return Below(path, entry.root) && absl::StartsWith(path, "/") && absl::StartsWith(name, entry.text);
     case Match::kSegment: {
       if (!Below(path, entry.root) || !absl::StartsWith(path, "/")) return false;
       for (size_t i = entry.root.size(); i < path.size();) {
@@ -70,7 +82,8 @@ bool Matches(const KernelPath& entry, absl::string_view path) {
       }
       return false;
     }
-    case Match::kUserSpace: return entry.root.empty() || path == entry.root || Below(path, entry.root);
+    case Match::kUserSpace:
+      return entry.root.empty() || path == entry.root || Below(path, entry.root);
   }
   return true;
 }
@@ -94,7 +107,8 @@ std::vector<KernelPath> Programs(const CommandIndex& index, const Document& docu
     entry.rank = rule.rule;
     entry.operations = 1;
     entry.decision = document.rules[rule.rule].decision;
-    entry.conditional = !rule.expressions.empty() || !rule.args.empty() || rule.min_depth > 0 || rule.max_depth >= 0;
+    entry.conditional =
+        !rule.expressions.empty() || !rule.args.empty() || rule.min_depth > 0 || rule.max_depth >= 0;
     entry.any_directory = rule.anywhere;
     if (rule.any) entry.match = Match::kTree, out.push_back(entry);
     for (const Glob& glob : rule.paths) {
@@ -127,7 +141,8 @@ class Destinations {
     for (const auto& [address, length] : prefixes_) Node({address, length});
     for (const NetworkRule& rule : index.rules()) Rule_(rule);
     for (KernelPrefix& node : nodes_) {
-      std::stable_sort(node.destinations.begin(), node.destinations.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+      std::stable_sort(node.destinations.begin(), node.destinations.end(),
+                       [](const auto& a, const auto& b) { return a.rank < b.rank; });
     }
   }
   std::vector<KernelPrefix> Take() { return std::move(nodes_); }
@@ -137,14 +152,17 @@ class Destinations {
   static PrefixKey Key(const Prefix& p) { return {p.address, p.length}; }
 
   void Node(const Prefix& prefix) {
-    while (!open_.empty() && !(nodes_[open_.back()].prefix.length <= prefix.length && nodes_[open_.back()].prefix.Contains(prefix.address))) open_.pop_back();
+    while (!open_.empty() && !(nodes_[open_.back()].prefix.length <= prefix.length &&
+                               nodes_[open_.back()].prefix.Contains(prefix.address)))
+      open_.pop_back();
     nodes_.push_back({prefix, open_.empty() ? -1 : open_.back(), {}});
     open_.push_back(static_cast<int>(nodes_.size()) - 1);
     at_[Key(prefix)] = open_.back();
   }
 
   void Rule_(const NetworkRule& rule) {
-    const KernelDestination all{rule.rule, rule.ports, rule.protocols, rule.restricts_name, document_.rules[rule.rule].decision};
+    const KernelDestination all{rule.rule, rule.ports, rule.protocols, rule.restricts_name,
+                                document_.rules[rule.rule].decision};
     const auto put = [&](const Prefix& prefix, bool needs_name) {
       if (prefix.address.v6 != v6_) return;
       KernelDestination d = all;
@@ -194,7 +212,8 @@ KernelView MakeKernelView(const Snapshot& snapshot) {
       for (const Glob& glob : rule.names) out.names.push_back(glob.ToString());
     }
     for (const KernelPath& path : out.files) {
-      if ((path.match == Match::kExact || path.match == Match::kTree) && !path.text.empty()) view.roots.push_back(path.text);
+      if ((path.match == Match::kExact || path.match == Match::kTree) && !path.text.empty())
+        view.roots.push_back(path.text);
     }
   }
   std::sort(view.roots.begin(), view.roots.end());
@@ -202,14 +221,15 @@ KernelView MakeKernelView(const Snapshot& snapshot) {
   return view;
 }
 
-std::optional<Decision> KernelJudgePath(const KernelLayer& layer, const std::vector<KernelPath>& list, absl::string_view path,
-                                        uint32_t operation, DefaultFor fallback) {
+std::optional<Decision> KernelJudgePath(const KernelLayer& layer, const std::vector<KernelPath>& list,
+                                        absl::string_view path, uint32_t operation, DefaultFor fallback) {
   for (const KernelPath& entry : list) {
     if (!(entry.operations & operation) || !Matches(entry, path)) continue;
     // Another pattern of the same rule may still decide without help.
     if (entry.match != Match::kUserSpace && !entry.conditional) return entry.decision;
     const bool certain = std::any_of(list.begin(), list.end(), [&](const KernelPath& other) {
-      return other.rank == entry.rank && other.match != Match::kUserSpace && !other.conditional && Matches(other, path);
+      return other.rank == entry.rank && other.match != Match::kUserSpace && !other.conditional &&
+             Matches(other, path);
     });
     if (certain) return entry.decision;
     return std::nullopt;
@@ -217,17 +237,21 @@ std::optional<Decision> KernelJudgePath(const KernelLayer& layer, const std::vec
   return layer.defaults[static_cast<size_t>(fallback)];
 }
 
-std::optional<Decision> KernelJudgeAddress(const KernelLayer& layer, const Address& address, uint16_t port, uint8_t protocol) {
+std::optional<Decision> KernelJudgeAddress(const KernelLayer& layer, const Address& address, uint16_t port,
+                                           uint8_t protocol) {
   const std::vector<KernelPrefix>& nodes = address.v6 ? layer.v6 : layer.v4;
   int at = -1;
   for (size_t i = 0; i < nodes.size(); ++i) {
-    if (nodes[i].prefix.Contains(address) && (at < 0 || nodes[i].prefix.length >= nodes[at].prefix.length)) at = static_cast<int>(i);
+    if (nodes[i].prefix.Contains(address) && (at < 0 || nodes[i].prefix.length >= nodes[at].prefix.length))
+      at = static_cast<int>(i);
   }
   const KernelDestination* best = nullptr;
   for (; at >= 0; at = nodes[at].parent) {
     for (const KernelDestination& d : nodes[at].destinations) {
       if (d.protocols != 0 && !(d.protocols & protocol)) continue;
-      const bool port_fits = d.ports.empty() || std::any_of(d.ports.begin(), d.ports.end(), [&](const PortRange& r) { return r.low <= port && port <= r.high; });
+      const bool port_fits =
+          d.ports.empty() || std::any_of(d.ports.begin(), d.ports.end(),
+                                         [&](const PortRange& r) { return r.low <= port && port <= r.high; });
       if (!port_fits) continue;
       // Of one rule the entry that needs no name decides.
       if (best == nullptr || d.rank < best->rank || (d.rank == best->rank && best->needs_name)) best = &d;

@@ -1,7 +1,7 @@
 // The part of a snapshot that kernel maps hold, generated from the same compiled rules that Evaluate uses.
 //
-// A list is in the order of ranks (the order of the file): the entry with the lowest rank that matches decides.
-// Where an entry says kUserSpace before any other decides, the kernel must ask.
+// A list is in the order of ranks (the order of the file): the entry with the lowest rank that matches
+// decides. Where an entry says kUserSpace before any other decides, the kernel must ask.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@ struct KernelPath {
   };
   Match match = Match::kUserSpace;
   std::string text;
-  std::string root;   // "" = everywhere
+  std::string root;  // "" = everywhere
   uint32_t rank = 0;
   uint32_t operations = 0;
   Decision decision = Decision::kDeny;
-  bool conditional = false;  // exec: arguments or depth count as well, so user space decides
+  bool conditional = false;    // exec: arguments or depth count as well, so user space decides
   bool any_directory = false;  // exec: a name matches outside of trusted directories too
 };
 
@@ -55,22 +55,23 @@ struct KernelLayer {
   Posture posture = Posture::kEnforce;
   std::array<Decision, kDefaults> defaults{};
   std::vector<KernelPath> files, unix_sockets, programs;
-  std::vector<KernelPrefix> v4, v6;     // sorted by address and length; [0] is /0
-  std::vector<std::string> names;       // host names and patterns that the resolver must know
+  std::vector<KernelPrefix> v4, v6;  // sorted by address and length; [0] is /0
+  std::vector<std::string> names;    // host names and patterns that the resolver must know
 };
 
 struct KernelView {
-  std::vector<KernelLayer> layers;      // as in the snapshot; [0] built-in
+  std::vector<KernelLayer> layers;  // as in the snapshot; [0] built-in
   SeccompRules seccomp;
-  std::vector<std::string> roots;       // literal paths of all rules on files: to be held by inode
+  std::vector<std::string> roots;  // literal paths of all rules on files: to be held by inode
 };
 
 KernelView MakeKernelView(const Snapshot& snapshot);
 
 // What a program in the kernel makes of one layer's lists, for one operation bit. Nullopt: it must ask.
 // kNone: nothing matches and the layer has no default.
-std::optional<Decision> KernelJudgePath(const KernelLayer& layer, const std::vector<KernelPath>& list, absl::string_view path,
-                                        uint32_t operation, DefaultFor fallback);
-std::optional<Decision> KernelJudgeAddress(const KernelLayer& layer, const Address& address, uint16_t port, uint8_t protocol);
+std::optional<Decision> KernelJudgePath(const KernelLayer& layer, const std::vector<KernelPath>& list,
+                                        absl::string_view path, uint32_t operation, DefaultFor fallback);
+std::optional<Decision> KernelJudgeAddress(const KernelLayer& layer, const Address& address, uint16_t port,
+                                           uint8_t protocol);
 
 }  // namespace agentmon::policy

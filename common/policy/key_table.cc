@@ -28,16 +28,19 @@ constexpr absl::string_view kLinuxNetwork[] = {"linux.network"};
 
 constexpr absl::string_view kPostures[] = {"monitor", "warn", "enforce", "isolate"};
 constexpr absl::string_view kEnforcements[] = {"required", "best_effort"};
-constexpr absl::string_view kDecisions[] = {"allow", "deny", "ask", "approve", "audit", "redirect", "soft_delete"};
-constexpr absl::string_view kSignalDecisions[] = {"allow", "deny", "ask", "approve", "audit", "redirect", "absorb"};
+constexpr absl::string_view kDecisions[] = {"allow", "deny",     "ask",        "approve",
+                                            "audit", "redirect", "soft_delete"};
+constexpr absl::string_view kSignalDecisions[] = {"allow", "deny",     "ask",   "approve",
+                                                  "audit", "redirect", "absorb"};
 constexpr absl::string_view kDefaultDecisions[] = {"allow", "deny", "ask", "approve", "audit"};
 constexpr absl::string_view kFileOperations[] = {
-    "*", "open", "read", "stat", "list", "readlink", "access", "write", "create", "mkdir", "chmod",
-    "chown", "rename", "delete", "rmdir", "link", "symlink", "mknod", "truncate", "xattr"};
+    "*",     "open",  "read",   "stat",   "list",  "readlink", "access",  "write", "create",   "mkdir",
+    "chmod", "chown", "rename", "delete", "rmdir", "link",     "symlink", "mknod", "truncate", "xattr"};
 constexpr absl::string_view kUnixOperations[] = {"*", "connect", "bind", "listen", "sendto", "sendmsg"};
 constexpr absl::string_view kProtocols[] = {"tcp", "udp"};
-constexpr absl::string_view kTargets[] = {"self", "children", "descendants", "siblings", "session", "parent",
-                                          "external", "system", "user", "process", "pid_range"};
+constexpr absl::string_view kTargets[] = {"self",    "children", "descendants", "siblings",
+                                          "session", "parent",   "external",    "system",
+                                          "user",    "process",  "pid_range"};
 constexpr absl::string_view kModes[] = {"off", "monitor", "allowlist", "deny-all"};
 constexpr absl::string_view kRecord[] = {"folded", "every"};
 constexpr absl::string_view kNested[] = {"allow", "deny"};
@@ -45,7 +48,8 @@ constexpr absl::string_view kOnLoss[] = {"freeze", "kill"};
 
 constexpr absl::string_view kTableLayers[] = {"table_layers"};
 constexpr absl::string_view kTableRow[] = {"table_row"};
-constexpr absl::string_view kExpected[] = {"allow", "audit", "ask", "deny", "redirect", "soft_delete", "absorb"};
+constexpr absl::string_view kExpected[] = {"allow",    "audit",       "ask",   "deny",
+                                           "redirect", "soft_delete", "absorb"};
 
 constexpr Key kTable[] = {
     {"", "version", V::kInteger, S::kUsed, "Version of the file's format, greater than 0; now 1."},
@@ -53,15 +57,25 @@ constexpr Key kTable[] = {
     {"", "description", V::kText, S::kUsed, "What the policy is for."},
     {"", "metadata", V::kAny, S::kUsed, "Anything; not looked into."},
     {"", "posture", V::kWord, S::kUsed,
-     "monitor: record only. warn: allow, and tell. enforce (the default). isolate: enforce, and no network at all.", kPostures},
+     "monitor: record only. warn: allow, and tell. enforce (the default). isolate: enforce, and no network "
+     "at all.",
+     kPostures},
     {"", "enforcement", V::kWord, S::kUsed,
-     "required (the default): a session whose rules cannot all be enforced is refused. best_effort: it runs, and says so.", kEnforcements},
-    {"", "nested", V::kWord, S::kUsed, "May a session start sessions inside itself (bound by both policies)?", kNested},
-    {"", "on_daemon_loss", V::kWord, S::kUsed, "What happens to a session when no daemon is there to answer.", kOnLoss},
-    {"", "record", V::kWord, S::kUsed, "folded (the default): repeated acts are counted. every: each is a row.", kRecord},
-    {"", "defaults", V::kSection, S::kUsed, "Decisions where no rule of the base policy matches.", kDefaultsSection},
-    {"", "file_rules", V::kSectionList, S::kUsed, "Rules on files; the first that matches decides.", kFileRule},
-    {"", "network_rules", V::kSectionList, S::kUsed, "Rules on connections, datagrams and name queries.", kNetworkRule},
+     "required (the default): a session whose rules cannot all be enforced is refused. best_effort: it runs, "
+     "and says so.",
+     kEnforcements},
+    {"", "nested", V::kWord, S::kUsed, "May a session start sessions inside itself (bound by both policies)?",
+     kNested},
+    {"", "on_daemon_loss", V::kWord, S::kUsed, "What happens to a session when no daemon is there to answer.",
+     kOnLoss},
+    {"", "record", V::kWord, S::kUsed,
+     "folded (the default): repeated acts are counted. every: each is a row.", kRecord},
+    {"", "defaults", V::kSection, S::kUsed, "Decisions where no rule of the base policy matches.",
+     kDefaultsSection},
+    {"", "file_rules", V::kSectionList, S::kUsed, "Rules on files; the first that matches decides.",
+     kFileRule},
+    {"", "network_rules", V::kSectionList, S::kUsed, "Rules on connections, datagrams and name queries.",
+     kNetworkRule},
     {"", "command_rules", V::kSectionList, S::kUsed, "Rules on programs that are started.", kCommandRule},
     {"", "unix_socket_rules", V::kSectionList, S::kUsed, "Rules on unix sockets.", kUnixRule},
     {"", "signal_rules", V::kSectionList, S::kUsed, "Rules on signals.", kSignalRule},
@@ -69,7 +83,8 @@ constexpr Key kTable[] = {
     {"", "env_policy", V::kSection, S::kUsed, "Which environment variables the agent gets.", kEnv},
     {"", "env_inject", V::kTextMap, S::kUsed, "Environment variables that are set for the agent."},
     {"", "audit", V::kSection, S::kUsed, "What is recorded.", kAudit},
-    {"", "transparent_commands", V::kSection, S::kUsed, "Programs whose arguments are a command that is judged too.", kTransparent},
+    {"", "transparent_commands", V::kSection, S::kUsed,
+     "Programs whose arguments are a command that is judged too.", kTransparent},
     {"", "linux", V::kSection, S::kUsed, "Keys of Gensee Crate.", kLinux},
     {"", "dns_redirects", V::kAny, S::kNotEnforced, "Answers for names."},
     {"", "connect_redirects", V::kAny, S::kNotEnforced, "Other destinations for connections."},
@@ -90,47 +105,62 @@ constexpr Key kTable[] = {
     {"", "macos", V::kAny, S::kIgnored, "macOS."},
     {"", "xpc_rules", V::kAny, S::kIgnored, "macOS XPC."},
 
-    {"defaults", "command", V::kWord, S::kUsed, "A program that no rule matches; deny unless set.", kDefaultDecisions},
-    {"defaults", "file_read", V::kWord, S::kUsed, "open, read, stat, list, readlink, access; allow unless set.", kDefaultDecisions},
-    {"defaults", "file_write", V::kWord, S::kUsed, "All other file operations; deny unless set.", kDefaultDecisions},
-    {"defaults", "network", V::kWord, S::kUsed, "Connections, datagrams, name queries; deny unless set.", kDefaultDecisions},
+    {"defaults", "command", V::kWord, S::kUsed, "A program that no rule matches; deny unless set.",
+     kDefaultDecisions},
+    {"defaults", "file_read", V::kWord, S::kUsed,
+     "open, read, stat, list, readlink, access; allow unless set.", kDefaultDecisions},
+    {"defaults", "file_write", V::kWord, S::kUsed, "All other file operations; deny unless set.",
+     kDefaultDecisions},
+    {"defaults", "network", V::kWord, S::kUsed, "Connections, datagrams, name queries; deny unless set.",
+     kDefaultDecisions},
     {"defaults", "unix_socket", V::kWord, S::kUsed, "Unix sockets; deny unless set.", kDefaultDecisions},
     {"defaults", "signal", V::kWord, S::kUsed, "Signals; deny unless set.", kDefaultDecisions},
 
     {"file_rule", "name", V::kText, S::kUsed, "Name of the rule, shown in verdicts."},
     {"file_rule", "description", V::kText, S::kUsed, "What the rule is for."},
-    {"file_rule", "paths", V::kTextList, S::kUsed, "Globs on the resolved path: absolute, ~/..., ${VAR}/... or **/..."},
+    {"file_rule", "paths", V::kTextList, S::kUsed,
+     "Globs on the resolved path: absolute, ~/..., ${VAR}/... or **/..."},
     {"file_rule", "operations", V::kWordList, S::kUsed, "Operations; none or \"*\" = all.", kFileOperations},
     {"file_rule", "decision", V::kWord, S::kUsed, "What happens.", kDecisions},
-    {"file_rule", "message", V::kText, S::kUsed, "Told to the agent and shown in the timeline; {{.Path}} is filled in."},
+    {"file_rule", "message", V::kText, S::kUsed,
+     "Told to the agent and shown in the timeline; {{.Path}} is filled in."},
     {"file_rule", "timeout", V::kDuration, S::kUsed, "How long a question waits before it is a denial."},
-    {"file_rule", "redirect_to", V::kText, S::kUsed, "With redirect: the directory that is used in place of the path."},
-    {"file_rule", "preserve_tree", V::kBool, S::kUsed, "With redirect: keep the directories below redirect_to."},
+    {"file_rule", "redirect_to", V::kText, S::kUsed,
+     "With redirect: the directory that is used in place of the path."},
+    {"file_rule", "preserve_tree", V::kBool, S::kUsed,
+     "With redirect: keep the directories below redirect_to."},
 
     {"network_rule", "name", V::kText, S::kUsed, "Name of the rule, shown in verdicts."},
     {"network_rule", "description", V::kText, S::kUsed, "What the rule is for."},
     {"network_rule", "domains", V::kTextList, S::kUsed,
-     "Globs on the host name: *.x is one label more, **.x any number, ** everything. An address means itself, localhost the loopback addresses."},
+     "Globs on the host name: *.x is one label more, **.x any number, ** everything. An address means "
+     "itself, localhost the loopback addresses."},
     {"network_rule", "cidrs", V::kTextList, S::kUsed, "Addresses and prefixes."},
     {"network_rule", "ports", V::kPortList, S::kUsed, "Ports and ranges: 443, \"8000-8099\"."},
     {"network_rule", "protocol", V::kWordList, S::kUsed, "tcp, udp or both; none = any.", kProtocols},
-    {"network_rule", "verify_name", V::kBool, S::kUsed, "The name in the TLS handshake must be the one that was allowed."},
+    {"network_rule", "verify_name", V::kBool, S::kUsed,
+     "The name in the TLS handshake must be the one that was allowed."},
     {"network_rule", "decision", V::kWord, S::kUsed, "What happens.", kDecisions},
-    {"network_rule", "message", V::kText, S::kUsed, "As in file rules; {{.RemoteAddr}} and {{.RemotePort}} are filled in."},
+    {"network_rule", "message", V::kText, S::kUsed,
+     "As in file rules; {{.RemoteAddr}} and {{.RemotePort}} are filled in."},
     {"network_rule", "timeout", V::kDuration, S::kUsed, "How long a question waits before it is a denial."},
 
     {"command_rule", "name", V::kText, S::kUsed, "Name of the rule, shown in verdicts."},
     {"command_rule", "description", V::kText, S::kUsed, "What the rule is for."},
     {"command_rule", "commands", V::kTextList, S::kUsed,
-     "With a slash: glob on the resolved program's path. Without: its name, in directories that only root can write."},
+     "With a slash: glob on the resolved program's path. Without: its name, in directories that only root "
+     "can write."},
     {"command_rule", "anywhere", V::kBool, S::kUsed, "Names match programs in any directory."},
-    {"command_rule", "args_patterns", V::kTextList, S::kUsed, "RE2 expressions, searched in the arguments joined by single spaces; one must be found."},
+    {"command_rule", "args_patterns", V::kTextList, S::kUsed,
+     "RE2 expressions, searched in the arguments joined by single spaces; one must be found."},
     {"command_rule", "args", V::kTextList, S::kUsed, "Arguments that must all be there, exactly."},
-    {"command_rule", "context", V::kContext, S::kUsed, "[direct], [nested], or {min_depth: N, max_depth: N}; direct = depth 0, -1 = no bound."},
+    {"command_rule", "context", V::kContext, S::kUsed,
+     "[direct], [nested], or {min_depth: N, max_depth: N}; direct = depth 0, -1 = no bound."},
     {"command_rule", "decision", V::kWord, S::kUsed, "What happens.", kDecisions},
     {"command_rule", "message", V::kText, S::kUsed, "As in file rules; {{.Args}} is filled in."},
     {"command_rule", "timeout", V::kDuration, S::kUsed, "How long a question waits before it is a denial."},
-    {"command_rule", "redirect_to", V::kSection, S::kUsed, "With redirect: the program that is started in its place.", kRedirectTo},
+    {"command_rule", "redirect_to", V::kSection, S::kUsed,
+     "With redirect: the program that is started in its place.", kRedirectTo},
     {"command_rule", "env_allow", V::kAny, S::kNotEnforced, "Environment of this command."},
     {"command_rule", "env_deny", V::kAny, S::kNotEnforced, "Environment of this command."},
     {"command_rule", "env_max_bytes", V::kAny, S::kNotEnforced, "Environment of this command."},
@@ -144,19 +174,26 @@ constexpr Key kTable[] = {
 
     {"unix_socket_rule", "name", V::kText, S::kUsed, "Name of the rule, shown in verdicts."},
     {"unix_socket_rule", "description", V::kText, S::kUsed, "What the rule is for."},
-    {"unix_socket_rule", "paths", V::kTextList, S::kUsed, "Globs on the socket's path; abstract sockets are @name."},
-    {"unix_socket_rule", "operations", V::kWordList, S::kUsed, "connect, bind, listen, sendto; none or \"*\" = all.", kUnixOperations},
+    {"unix_socket_rule", "paths", V::kTextList, S::kUsed,
+     "Globs on the socket's path; abstract sockets are @name."},
+    {"unix_socket_rule", "operations", V::kWordList, S::kUsed,
+     "connect, bind, listen, sendto; none or \"*\" = all.", kUnixOperations},
     {"unix_socket_rule", "decision", V::kWord, S::kUsed, "What happens.", kDecisions},
     {"unix_socket_rule", "message", V::kText, S::kUsed, "As in file rules; {{.Path}} is filled in."},
-    {"unix_socket_rule", "timeout", V::kDuration, S::kUsed, "How long a question waits before it is a denial."},
+    {"unix_socket_rule", "timeout", V::kDuration, S::kUsed,
+     "How long a question waits before it is a denial."},
 
     {"signal_rule", "name", V::kText, S::kUsed, "Name of the rule, shown in verdicts."},
     {"signal_rule", "description", V::kText, S::kUsed, "What the rule is for."},
-    {"signal_rule", "signals", V::kSignalList, S::kUsed, "Names, numbers, @all @fatal @job @reload @ignore; none = all."},
+    {"signal_rule", "signals", V::kSignalList, S::kUsed,
+     "Names, numbers, @all @fatal @job @reload @ignore; none = all."},
     {"signal_rule", "target", V::kSection, S::kUsed, "Who would get the signal.", kTarget},
-    {"signal_rule", "decision", V::kWord, S::kUsed, "What happens; absorb: the sender sees success, nobody gets it.", kSignalDecisions},
-    {"signal_rule", "fallback", V::kWord, S::kUsed, "Not used: a rule that nothing enforces is reported.", kSignalDecisions},
-    {"signal_rule", "redirect_to", V::kText, S::kUsed, "With redirect: the signal that is sent in its place."},
+    {"signal_rule", "decision", V::kWord, S::kUsed,
+     "What happens; absorb: the sender sees success, nobody gets it.", kSignalDecisions},
+    {"signal_rule", "fallback", V::kWord, S::kUsed, "Not used: a rule that nothing enforces is reported.",
+     kSignalDecisions},
+    {"signal_rule", "redirect_to", V::kText, S::kUsed,
+     "With redirect: the signal that is sent in its place."},
     {"signal_rule", "message", V::kText, S::kUsed, "Told to the agent and shown in the timeline."},
     {"signal_rule", "timeout", V::kDuration, S::kUsed, "How long a question waits before it is a denial."},
 
@@ -176,7 +213,8 @@ constexpr Key kTable[] = {
     {"resource_limits", "session_timeout", V::kDuration, S::kUsed, "Longest life of the session."},
     {"resource_limits", "idle_timeout", V::kDuration, S::kUsed, "Longest time without an event."},
 
-    {"env_policy", "allow", V::kTextList, S::kUsed, "Globs on names that pass; none = all but the built-in list of secrets and injection names."},
+    {"env_policy", "allow", V::kTextList, S::kUsed,
+     "Globs on names that pass; none = all but the built-in list of secrets and injection names."},
     {"env_policy", "deny", V::kTextList, S::kUsed, "Globs on names that never pass."},
     {"env_policy", "max_bytes", V::kInteger, S::kUsed, "Largest environment, bytes; more is an error."},
     {"env_policy", "max_keys", V::kInteger, S::kUsed, "Most variables; more is an error."},
@@ -191,25 +229,30 @@ constexpr Key kTable[] = {
     {"audit", "include_file_content", V::kBool, S::kIgnored, "Contents are not recorded."},
 
     {"transparent_commands", "add", V::kTextList, S::kUsed, "Names of more wrappers."},
-    {"transparent_commands", "remove", V::kTextList, S::kUsed, "Built-in wrappers that this file and those below it do not look through."},
+    {"transparent_commands", "remove", V::kTextList, S::kUsed,
+     "Built-in wrappers that this file and those below it do not look through."},
 
     {"linux", "seccomp", V::kSection, S::kUsed, "System calls that are refused.", kSeccomp},
     {"linux", "fanotify", V::kSection, S::kUsed, "Files that may not be touched.", kFanotify},
     {"linux", "network", V::kSection, S::kUsed, "Destinations.", kLinuxNetwork},
     {"linux.seccomp", "enabled", V::kBool, S::kUsed, "false: the keys below do not count."},
     {"linux.seccomp", "deny_ptrace", V::kBool, S::kUsed, "ptrace, process_vm_readv, process_vm_writev."},
-    {"linux.seccomp", "deny_bpf", V::kBool, S::kUsed, "bpf."},
+    {"linux.seccomp", "deny_bpf", V::kBool, S::kUsed, "The bpf system call."},
     {"linux.seccomp", "deny_kernel_modules", V::kBool, S::kUsed, "init_module, finit_module, delete_module."},
-    {"linux.seccomp", "deny_mount_namespace_changes", V::kBool, S::kUsed, "mount, umount2, pivot_root, unshare, setns and their relatives."},
+    {"linux.seccomp", "deny_mount_namespace_changes", V::kBool, S::kUsed,
+     "mount, umount2, pivot_root, unshare, setns and their relatives."},
     {"linux.fanotify", "paths", V::kTextList, S::kUsed, "Globs: exact, dir/**, ~/dir/**, **/name."},
-    {"linux.network", "mode", V::kWord, S::kUsed, "off, monitor (deny list only), allowlist, deny-all.", kModes},
+    {"linux.network", "mode", V::kWord, S::kUsed, "off, monitor (deny list only), allowlist, deny-all.",
+     kModes},
     {"linux.network", "allow", V::kTextList, S::kUsed, "Addresses, prefixes, names."},
-    {"linux.network", "deny", V::kTextList, S::kUsed, "Addresses, prefixes, names; without a mode this is a monitor's deny list."},
+    {"linux.network", "deny", V::kTextList, S::kUsed,
+     "Addresses, prefixes, names; without a mode this is a monitor's deny list."},
 
     // Files of `policy test`.
     {"table", "policy", V::kText, S::kUsed, "The base policy: a name, or a file relative to this one."},
     {"table", "layers", V::kSection, S::kUsed, "More layers.", kTableLayers},
-    {"table", "variables", V::kTextMap, S::kUsed, "Variables of the session; HOME, USER and WORKSPACE have values of their own."},
+    {"table", "variables", V::kTextMap, S::kUsed,
+     "Variables of the session; HOME, USER and WORKSPACE have values of their own."},
     {"table", "approver", V::kBool, S::kUsed, "Is there somebody to ask? true unless set."},
     {"table", "rows", V::kSectionList, S::kUsed, "Acts and what must become of them.", kTableRow},
     {"table_layers", "floor", V::kTextList, S::kUsed, "Files of the floor."},
@@ -217,7 +260,8 @@ constexpr Key kTable[] = {
     {"table_layers", "session", V::kTextList, S::kUsed, "Further policies of the session."},
     {"table_row", "expect", V::kWord, S::kUsed, "What must happen to each act of the row.", kExpected},
     {"table_row", "rule", V::kText, S::kUsed, "The rule that must decide; \"default\" = none."},
-    {"table_row", "exec", V::kTextList, S::kUsed, "Command lines, split like a shell does; a name without a slash is in /usr/bin."},
+    {"table_row", "exec", V::kTextList, S::kUsed,
+     "Command lines, split like a shell does; a name without a slash is in /usr/bin."},
     {"table_row", "depth", V::kInteger, S::kUsed, "Of exec: how deep in the session."},
     {"table_row", "open", V::kTextList, S::kUsed, "Paths opened for reading."},
     {"table_row", "edit", V::kTextList, S::kUsed, "Paths opened for reading and writing."},
@@ -237,7 +281,8 @@ constexpr Key kTable[] = {
     {"table_row", "link", V::kTextList, S::kUsed, "\"OLD -> NEW\"."},
     {"table_row", "symlink", V::kTextList, S::kUsed, "Paths of the links themselves."},
     {"table_row", "mknod", V::kTextList, S::kUsed, "Paths."},
-    {"table_row", "connect", V::kTextList, S::kUsed, "\"ADDRESS:PORT\", \"NAME:PORT\", with \" udp\" for datagrams; \"NAME=ADDRESS:PORT\" for both."},
+    {"table_row", "connect", V::kTextList, S::kUsed,
+     "\"ADDRESS:PORT\", \"NAME:PORT\", with \" udp\" for datagrams; \"NAME=ADDRESS:PORT\" for both."},
     {"table_row", "query", V::kTextList, S::kUsed, "Names asked for."},
     {"table_row", "unix", V::kTextList, S::kUsed, "Sockets connected to."},
     {"table_row", "bind_unix", V::kTextList, S::kUsed, "Sockets bound."},

@@ -7,10 +7,20 @@
 namespace agentmon::policy {
 
 enum class ValueType : uint8_t {
-  kText, kInteger, kBool, kDuration, kTextList, kTextMap, kWord,  // kWord: one of `values`
-  kWordList, kPortList, kSignalList, kContext,
-  kSection, kSectionList,  // a map, a list of maps: `values[0]` names the section
-  kAny,                    // not looked into
+  kText,
+  kInteger,
+  kBool,
+  kDuration,
+  kTextList,
+  kTextMap,
+  kWord,  // kWord: one of `values`
+  kWordList,
+  kPortList,
+  kSignalList,
+  kContext,
+  kSection,
+  kSectionList,  // a map, a list of maps: `values[0]` names the section
+  kAny,          // not looked into
 };
 
 enum class KeyState : uint8_t {

@@ -10,7 +10,9 @@ namespace {
 
 constexpr char kHead[] = "version: 1\nname: x\n";
 
-TestLayer Layer(LayerKind kind, absl::string_view text) { return {kind, absl::StrCat(kHead, text), absl::StrCat(LayerKindName(kind), ".yaml")}; }
+TestLayer Layer(LayerKind kind, absl::string_view text) {
+  return {kind, absl::StrCat(kHead, text), absl::StrCat(LayerKindName(kind), ".yaml")};
+}
 
 const TestLayer kFloor = Layer(LayerKind::kFloor, R"(
 file_rules: [{name: floor-file, paths: ["/srv/f/**"], decision: deny}]
@@ -32,7 +34,8 @@ void CheckFloorHolds(const std::vector<TestLayer>& layers, const CompileOptions&
   CHECK(judge.Connect("10.0.0.1", 80) == "deny");
   CHECK(judge.Unix(kUnixConnect, "/run/docker.sock") == "deny");
   CHECK(judge.Signal(15, kTargetExternal) == "deny");
-  CHECK(Describe(judge.snapshot(), judge.Of(FileSubject(kRead, "/srv/f/x")), FileSubject(kRead, "/srv/f/x")).rule == "floor-file");
+  CHECK(Describe(judge.snapshot(), judge.Of(FileSubject(kRead, "/srv/f/x")), FileSubject(kRead, "/srv/f/x"))
+            .rule == "floor-file");
   // The control: the same acts elsewhere are allowed.
   CHECK(judge.File(kRead, "/srv/g/x") != "deny");
   CHECK(judge.Exec("/usr/bin/env", {"ls"}) != "deny");
@@ -48,7 +51,8 @@ TEST_CASE("no key of an inner layer switches the floor off") {
              "posture: monitor\n",
              "posture: warn\n",
              "enforcement: best_effort\n",
-             "defaults: {command: allow, file_read: allow, file_write: allow, network: allow, unix_socket: allow, signal: allow}\n",
+             "defaults: {command: allow, file_read: allow, file_write: allow, network: allow, unix_socket: "
+             "allow, signal: allow}\n",
              "linux: {seccomp: {enabled: false}, network: {mode: \"off\"}}\n",
              "transparent_commands: {remove: [env, sh, bash]}\n",
              "file_rules: [{paths: ['**'], decision: allow}]\n",
@@ -74,7 +78,8 @@ TEST_CASE("no key of an inner layer switches the floor off") {
 
 TEST_CASE("no variable of the session moves a rule of the floor") {
   CompileOptions options = TestOptions();
-  options.variables.session = {{"XDG_CONFIG_HOME", "/nowhere"}, {"HOME", "/nowhere"}, {"WORKSPACE", "/nowhere"}};
+  options.variables.session = {
+      {"XDG_CONFIG_HOME", "/nowhere"}, {"HOME", "/nowhere"}, {"WORKSPACE", "/nowhere"}};
   const TestLayer floor = Layer(LayerKind::kFloor, R"(
 file_rules: [{paths: ["${XDG_CONFIG_HOME:-${HOME}/.config}/x/**"], decision: deny}]
 )");
@@ -89,7 +94,8 @@ file_rules: [{paths: ["${XDG_CONFIG_HOME:-${HOME}/.config}/x/**"], decision: den
 }
 
 TEST_CASE("outside of the base a layer without a match has no say") {
-  const Judge judge(MakeSnapshot({kOpenBase, Layer(LayerKind::kUser, "file_rules: [{paths: ['/a'], decision: deny}]\n")}));
+  const Judge judge(
+      MakeSnapshot({kOpenBase, Layer(LayerKind::kUser, "file_rules: [{paths: ['/a'], decision: deny}]\n")}));
   CHECK(judge.File(kWrite, "/a") == "deny");
   CHECK(judge.File(kWrite, "/b") == "allow");
   CHECK(judge.Exec("/usr/bin/ls", {}) == "allow");
@@ -100,7 +106,8 @@ TEST_CASE("the strictest layer wins, whatever its place") {
   const std::vector<std::string> order = {"allow", "audit", "redirect", "ask", "deny"};
   for (size_t i = 0; i < order.size(); ++i) {
     for (size_t k = 0; k < order.size(); ++k) {
-      Judge judge(MakeSnapshot({Layer(LayerKind::kBase, rule + order[i] + "}]\n"), Layer(LayerKind::kUser, rule + order[k] + "}]\n")}));
+      Judge judge(MakeSnapshot({Layer(LayerKind::kBase, rule + order[i] + "}]\n"),
+                                Layer(LayerKind::kUser, rule + order[k] + "}]\n")}));
       judge.options.can_redirect_file = true;
       CHECK(judge.File(kRead, "/a") == order[std::max(i, k)]);
     }
@@ -109,9 +116,10 @@ TEST_CASE("the strictest layer wins, whatever its place") {
 
 TEST_CASE("a layer's posture holds for itself and those inside it that say none") {
   const auto stops = [](const char* floor, const char* base, const char* user, const char* path) {
-    const Judge judge(MakeSnapshot({Layer(LayerKind::kFloor, absl::StrCat(floor, "file_rules: [{paths: ['/f'], decision: deny}]\n")),
-                                    Layer(LayerKind::kBase, absl::StrCat(base, "file_rules: [{paths: ['/b'], decision: deny}]\n")),
-                                    Layer(LayerKind::kUser, absl::StrCat(user, "file_rules: [{paths: ['/u'], decision: deny}]\n"))}));
+    const Judge judge(MakeSnapshot(
+        {Layer(LayerKind::kFloor, absl::StrCat(floor, "file_rules: [{paths: ['/f'], decision: deny}]\n")),
+         Layer(LayerKind::kBase, absl::StrCat(base, "file_rules: [{paths: ['/b'], decision: deny}]\n")),
+         Layer(LayerKind::kUser, absl::StrCat(user, "file_rules: [{paths: ['/u'], decision: deny}]\n"))}));
     return judge.File(kRead, path) == "deny";
   };
   CHECK(stops("", "posture: monitor\n", "", "/f"));
@@ -133,8 +141,10 @@ TEST_CASE("files of one layer do not speak for each other") {
 
 TEST_CASE("best effort of an inner layer does not excuse what the floor cannot enforce") {
   const TestLayer floor = Layer(LayerKind::kFloor, "http_services: []\n");
-  CHECK_THROWS_AS(MakeSnapshot({floor, kOpenBase, Layer(LayerKind::kSession, "enforcement: best_effort\n")}), std::runtime_error);
-  CHECK_NOTHROW(MakeSnapshot({Layer(LayerKind::kFloor, "enforcement: best_effort\nhttp_services: []\n"), kOpenBase}));
+  CHECK_THROWS_AS(MakeSnapshot({floor, kOpenBase, Layer(LayerKind::kSession, "enforcement: best_effort\n")}),
+                  std::runtime_error);
+  CHECK_NOTHROW(
+      MakeSnapshot({Layer(LayerKind::kFloor, "enforcement: best_effort\nhttp_services: []\n"), kOpenBase}));
 }
 
 TEST_CASE("built-in rules come first and hold in every posture") {
@@ -157,7 +167,8 @@ unix_socket_rules: [{paths: ['**'], decision: allow}]
 
 TEST_CASE("programs start under a policy that denies everything") {
   const Judge judge("defaults: {file_read: deny}\nfile_rules: [{paths: ['**'], decision: deny}]\n");
-  for (const char* path : {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"}) {
+  for (const char* path :
+       {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"}) {
     CHECK(judge.File(kWrite, path) == "allow");
     CHECK(judge.File(kOpen | kRead, path) == "allow");
   }
@@ -180,10 +191,12 @@ resource_limits: {pids_max: 500, session_timeout: 12h}
 env_policy: {deny: ["CORP_*"]}
 env_inject: {A: floor}
 linux: {seccomp: {deny_ptrace: true}}
-)"), Layer(LayerKind::kBase, R"(
+)"),
+                                      Layer(LayerKind::kBase, R"(
 resource_limits: {pids_max: 900, max_memory_mb: 100, memory_swap_max_mb: 0}
 env_inject: {A: base, B: base}
-)"), Layer(LayerKind::kUser, "resource_limits: {pids_max: 100}\n")});
+)"),
+                                      Layer(LayerKind::kUser, "resource_limits: {pids_max: 100}\n")});
   CHECK(snapshot->limits().pids_max == 100);
   CHECK(snapshot->limits().max_memory_mb == 100);
   CHECK(snapshot->limits().memory_swap_max_mb == 0);
@@ -218,12 +231,15 @@ TEST_CASE("an undefined variable is an error with its place; defaults nest; valu
   const Judge judge(MakeSnapshot({{LayerKind::kBase, absl::StrCat(kHead, R"(
 file_rules:
   - {paths: ["${NO:-${NEITHER:-${HOME}}/d}/x", "${WORKSPACE}/**", "~/t", "${PROJECT_ROOT}x"], decision: deny}
-)"), "p.yaml"}}, options));
+)"),
+                                   "p.yaml"}},
+                                 options));
   CHECK(judge.File(kRead, "/home/u/d/x") == "deny");
   CHECK(judge.File(kRead, "/srv/[a]*/y") == "deny");
   CHECK(judge.File(kRead, "/srv/ab/y") == "allow");
   CHECK(judge.File(kRead, "/home/u/t") == "deny");
-  CHECK(Complaints("version: 1\nname: t\nfile_rules: [{paths: ['~root/x'], decision: deny}]\n").find("another user's home") != std::string::npos);
+  CHECK(Complaints("version: 1\nname: t\nfile_rules: [{paths: ['~root/x'], decision: deny}]\n")
+            .find("another user's home") != std::string::npos);
 }
 
 }  // namespace agentmon::policy

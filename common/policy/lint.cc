@@ -9,11 +9,23 @@
 namespace agentmon::policy {
 namespace {
 
-constexpr absl::string_view kSecretSamples[] = {
-    "${WORKSPACE}/.env", "${WORKSPACE}/app/.env", "${WORKSPACE}/.env.local", "${WORKSPACE}/secrets/db.yml", "${WORKSPACE}/id_rsa",
-    "${WORKSPACE}/tls/key.pem", "${HOME}/.ssh/id_rsa", "${HOME}/.aws/credentials", "${HOME}/.netrc", "${HOME}/.kube/config",
-    "${HOME}/.gnupg/secring.gpg", "${HOME}/.git-credentials", "${HOME}/.npmrc", "${HOME}/.docker/config.json", "${HOME}/.pypirc",
-    "${HOME}/.config/gcloud/credentials.db", "/etc/shadow"};
+constexpr absl::string_view kSecretSamples[] = {"${WORKSPACE}/.env",
+                                                "${WORKSPACE}/app/.env",
+                                                "${WORKSPACE}/.env.local",
+                                                "${WORKSPACE}/secrets/db.yml",
+                                                "${WORKSPACE}/id_rsa",
+                                                "${WORKSPACE}/tls/key.pem",
+                                                "${HOME}/.ssh/id_rsa",
+                                                "${HOME}/.aws/credentials",
+                                                "${HOME}/.netrc",
+                                                "${HOME}/.kube/config",
+                                                "${HOME}/.gnupg/secring.gpg",
+                                                "${HOME}/.git-credentials",
+                                                "${HOME}/.npmrc",
+                                                "${HOME}/.docker/config.json",
+                                                "${HOME}/.pypirc",
+                                                "${HOME}/.config/gcloud/credentials.db",
+                                                "/etc/shadow"};
 
 class Linter {
  public:
@@ -29,15 +41,19 @@ class Linter {
     NoEffect();
     Domains();
     Secrets();
-    std::stable_sort(out_.begin(), out_.end(), [](const Diagnostic& a, const Diagnostic& b) { return a.at.line < b.at.line; });
+    std::stable_sort(out_.begin(), out_.end(),
+                     [](const Diagnostic& a, const Diagnostic& b) { return a.at.line < b.at.line; });
   }
 
  private:
   void Finding(const Rule& rule, absl::string_view message, absl::string_view suggestion = "") {
-    out_.push_back({Severity::kWarning, document_.file, rule.at, rule.name, std::string(message), std::string(suggestion)});
+    out_.push_back({Severity::kWarning, document_.file, rule.at, rule.name, std::string(message),
+                    std::string(suggestion)});
   }
 
-  static std::string Shown(const Rule& rule) { return absl::StrCat("\"", rule.name, "\" (line ", rule.at.line, ", ", DecisionName(rule.decision), ")"); }
+  static std::string Shown(const Rule& rule) {
+    return absl::StrCat("\"", rule.name, "\" (line ", rule.at.line, ", ", DecisionName(rule.decision), ")");
+  }
 
   static bool Loose(const Rule& rule) { return Strictness(rule.decision) <= Strictness(Decision::kAudit); }
 
@@ -45,9 +61,11 @@ class Linter {
     const Rule& rule = document_.rules[index];
     const Rule& first = document_.rules[by];
     if (same_conditions && rule.decision != first.decision) {
-      Finding(rule, absl::StrCat("contradictory: ", Shown(first), " has the same conditions and comes first"));
+      Finding(rule,
+              absl::StrCat("contradictory: ", Shown(first), " has the same conditions and comes first"));
     } else {
-      Finding(rule, absl::StrCat("shadowed: ", Shown(first), " always decides first"), "move it up, or remove it");
+      Finding(rule, absl::StrCat("shadowed: ", Shown(first), " always decides first"),
+              "move it up, or remove it");
     }
   }
 
@@ -62,16 +80,19 @@ class Linter {
     for (uint32_t r = 0; r < document_.rules.size(); ++r) {
       if (document_.rules[r].kind != kind || of_rule[r].empty()) continue;
       uint32_t by = UINT32_MAX;
-      const bool covered = std::all_of(of_rule[r].begin(), of_rule[r].end(), [&](const PathIndex::Pattern* p) {
-        return PatternCovered(*p, all, of_rule, by);
-      });
-      if (covered) Covered(r, by, SamePaths(of_rule[r], of_rule[by]));
-      else Broad(r, of_rule);
+      const bool covered =
+          std::all_of(of_rule[r].begin(), of_rule[r].end(),
+                      [&](const PathIndex::Pattern* p) { return PatternCovered(*p, all, of_rule, by); });
+      if (covered)
+        Covered(r, by, SamePaths(of_rule[r], of_rule[by]));
+      else
+        Broad(r, of_rule);
     }
   }
 
   static bool PatternCovered(const PathIndex::Pattern& pattern, const PathIndex& all,
-                             const std::vector<std::vector<const PathIndex::Pattern*>>& of_rule, uint32_t& by) {
+                             const std::vector<std::vector<const PathIndex::Pattern*>>& of_rule,
+                             uint32_t& by) {
     std::vector<uint32_t> rules;
     const std::string sample = GlobSample(pattern.glob);
     all.Collect(PathKeys(sample), rules);
@@ -90,8 +111,10 @@ class Linter {
     return false;
   }
 
-  static bool SamePaths(const std::vector<const PathIndex::Pattern*>& a, const std::vector<const PathIndex::Pattern*>& b) {
-    return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](const auto* x, const auto* y) {
+  static bool SamePaths(const std::vector<const PathIndex::Pattern*>& a,
+                        const std::vector<const PathIndex::Pattern*>& b) {
+    return a.size() == b.size() &&
+           std::equal(a.begin(), a.end(), b.begin(), [](const auto* x, const auto* y) {
              return x->operations == y->operations && x->glob.tokens() == y->glob.tokens();
            });
   }
@@ -100,9 +123,10 @@ class Linter {
   void Broad(uint32_t index, const std::vector<std::vector<const PathIndex::Pattern*>>& of_rule) {
     const Rule& rule = document_.rules[index];
     if (!Loose(rule)) return;
-    const bool everything = std::any_of(of_rule[index].begin(), of_rule[index].end(), [](const PathIndex::Pattern* p) {
-      return p->glob.tokens().size() == 1 && p->glob.tokens()[0].type != GlobToken::Type::kLiteral;
-    });
+    const bool everything =
+        std::any_of(of_rule[index].begin(), of_rule[index].end(), [](const PathIndex::Pattern* p) {
+          return p->glob.tokens().size() == 1 && p->glob.tokens()[0].type != GlobToken::Type::kLiteral;
+        });
     if (!everything) return;
     for (uint32_t later = index + 1; later < document_.rules.size(); ++later) {
       const Rule& other = document_.rules[later];
@@ -120,22 +144,29 @@ class Linter {
         Covered(rules[j].rule, rules[i].rule, covers(rules[j], rules[i]));
         const Rule& first = document_.rules[rules[i].rule];
         if (Loose(first) && Unconditional(rules[i]) && !Loose(document_.rules[rules[j].rule])) {
-          Finding(first, absl::StrCat("broad: allows everything before ", Shown(document_.rules[rules[j].rule])), "put it last");
+          Finding(first,
+                  absl::StrCat("broad: allows everything before ", Shown(document_.rules[rules[j].rule])),
+                  "put it last");
         }
         break;
       }
     }
   }
 
-  static bool Unconditional(const CommandRule& r) { return r.any && r.expressions.empty() && r.args.empty() && r.max_depth < 0 && r.min_depth == 0; }
-  static bool Unconditional(const NetworkRule& r) { return !r.restricts_name && r.prefixes.empty() && r.ports.empty() && r.protocols == 0; }
+  static bool Unconditional(const CommandRule& r) {
+    return r.any && r.expressions.empty() && r.args.empty() && r.max_depth < 0 && r.min_depth == 0;
+  }
+  static bool Unconditional(const NetworkRule& r) {
+    return !r.restricts_name && r.prefixes.empty() && r.ports.empty() && r.protocols == 0;
+  }
 
   void Signals() {
     for (size_t j = 0; j < layer_.signals.size(); ++j) {
       const Rule& rule = document_.rules[layer_.signals[j].rule];
       for (size_t i = 0; i < j; ++i) {
         const Rule& first = document_.rules[layer_.signals[i].rule];
-        const bool same_target = first.target == rule.target && first.target_pattern.value == rule.target_pattern.value &&
+        const bool same_target = first.target == rule.target &&
+                                 first.target_pattern.value == rule.target_pattern.value &&
                                  first.pid_min <= rule.pid_min && rule.pid_max <= first.pid_max;
         if (!same_target || (rule.signals & ~first.signals) != 0) continue;
         Covered(layer_.signals[j].rule, layer_.signals[i].rule, first.signals == rule.signals);
@@ -151,17 +182,20 @@ class Linter {
       const bool paths = rule.kind == RuleKind::kFile || rule.kind == RuleKind::kUnix;
       if (paths && rule.paths.empty()) Finding(rule, "dead: a rule without paths matches nothing");
       if (layer_.kind == LayerKind::kBase || rule.decision != Decision::kAllow) continue;
-      const bool exception = std::any_of(document_.rules.begin() + r + 1, document_.rules.end(), [&](const Rule& later) {
-        return later.kind == rule.kind && later.decision != Decision::kAllow;
-      });
-      if (!exception) Finding(rule, absl::StrCat("dead: a ", LayerKindName(layer_.kind), " layer only makes stricter; this allow is an exception from nothing"));
+      const bool exception = std::any_of(
+          document_.rules.begin() + r + 1, document_.rules.end(),
+          [&](const Rule& later) { return later.kind == rule.kind && later.decision != Decision::kAllow; });
+      if (!exception)
+        Finding(rule, absl::StrCat("dead: a ", LayerKindName(layer_.kind),
+                                   " layer only makes stricter; this allow is an exception from nothing"));
     }
   }
 
   void Domains() {
     for (const Rule& rule : document_.rules) {
       for (const Text& domain : rule.domains) {
-        if (domain.value == "*") Finding(rule, "narrow: the domain * is names of one label only", "\"**\" is every destination");
+        if (domain.value == "*")
+          Finding(rule, "narrow: the domain * is names of one label only", "\"**\" is every destination");
       }
     }
   }
@@ -178,9 +212,13 @@ class Linter {
       for (const PathIndex::Pattern& pattern : layer_.files.patterns()) {
         const Rule& later = document_.rules[pattern.rule];
         const bool catch_all = pattern.glob.tokens().size() == 1 && !pattern.glob.IsLiteral();
-        if (pattern.rule <= allowed || Loose(later) || catch_all || !(pattern.operations & kRead) || !pattern.glob.Matches(path.value)) continue;
-        Finding(document_.rules[allowed], absl::StrCat("order: lets through ", path.value, ", which ", Shown(later), " is meant to stop"),
-                "put it behind that rule");
+        if (pattern.rule <= allowed || Loose(later) || catch_all || !(pattern.operations & kRead) ||
+            !pattern.glob.Matches(path.value))
+          continue;
+        Finding(
+            document_.rules[allowed],
+            absl::StrCat("order: lets through ", path.value, ", which ", Shown(later), " is meant to stop"),
+            "put it behind that rule");
         break;
       }
     }
@@ -200,9 +238,12 @@ CompileOptions WithStandIns(const Document& document, CompileOptions options) {
       for (const Text& text : *texts) {
         ExpandResult ignored;
         for (const std::string& name : VariableNames(text.value, ignored)) {
-          const bool known = options.variables.derived.contains(name) || options.variables.session.contains(name) ||
+          const bool known = options.variables.derived.contains(name) ||
+                             options.variables.session.contains(name) ||
                              (name == "PROJECT_ROOT" && options.variables.derived.contains("WORKSPACE"));
-          if (!known) options.variables.derived[name] = texts == &rule.domains ? "stand-in" : absl::StrCat("/stand-in/", name);
+          if (!known)
+            options.variables.derived[name] =
+                texts == &rule.domains ? "stand-in" : absl::StrCat("/stand-in/", name);
         }
       }
     }

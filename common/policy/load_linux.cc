@@ -35,16 +35,19 @@ void LoadFanotify(const YamlNode& node, LoadContext& context, std::vector<Rule>&
   map.Texts("paths", &paths);
   map.Finish();
   for (size_t i = 0; i < paths.size(); ++i) {
-    Rule rule = MakeRule(RuleKind::kFile, absl::StrCat("linux.fanotify.paths[", i, "]"), Decision::kDeny, paths[i].at);
+    Rule rule = MakeRule(RuleKind::kFile, absl::StrCat("linux.fanotify.paths[", i, "]"), Decision::kDeny,
+                         paths[i].at);
     rule.paths.push_back(paths[i]);
     first.push_back(std::move(rule));
   }
 }
 
 // One rule a destination: an address or a prefix, else a name.
-void AddDestinations(const std::vector<Text>& list, absl::string_view key, Decision decision, std::vector<Rule>& out) {
+void AddDestinations(const std::vector<Text>& list, absl::string_view key, Decision decision,
+                     std::vector<Rule>& out) {
   for (size_t i = 0; i < list.size(); ++i) {
-    Rule rule = MakeRule(RuleKind::kNetwork, absl::StrCat("linux.network.", key, "[", i, "]"), decision, list[i].at);
+    Rule rule =
+        MakeRule(RuleKind::kNetwork, absl::StrCat("linux.network.", key, "[", i, "]"), decision, list[i].at);
     std::string error;
     const bool address = ParsePrefix(list[i].value, error) || list[i].value.find('/') != std::string::npos;
     (address ? rule.cidrs : rule.domains).push_back(list[i]);
@@ -53,7 +56,8 @@ void AddDestinations(const std::vector<Text>& list, absl::string_view key, Decis
 }
 
 // `first` goes before the file's own network rules, `last` after them.
-void LoadNetwork(const YamlNode& node, LoadContext& context, std::vector<Rule>& first, std::vector<Rule>& last) {
+void LoadNetwork(const YamlNode& node, LoadContext& context, std::vector<Rule>& first,
+                 std::vector<Rule>& last) {
   MapReader map(node, "linux.network", context);
   std::vector<Text> allow, deny;
   Text mode{map.Has("deny") ? "monitor" : "off", node.at};
@@ -65,7 +69,8 @@ void LoadNetwork(const YamlNode& node, LoadContext& context, std::vector<Rule>& 
   AddDestinations(deny, "deny", Decision::kDeny, first);
   if (mode.value == "allowlist") AddDestinations(allow, "allow", Decision::kAllow, last);
   if (mode.value != "monitor") {
-    last.push_back(MakeRule(RuleKind::kNetwork, absl::StrCat("linux.network.mode=", mode.value), Decision::kDeny, mode.at));
+    last.push_back(MakeRule(RuleKind::kNetwork, absl::StrCat("linux.network.mode=", mode.value),
+                            Decision::kDeny, mode.at));
   }
 }
 
@@ -75,8 +80,10 @@ void LoadLinux(const YamlNode& node, LoadContext& context) {
   MapReader map(node, "linux", context);
   std::vector<Rule> first, last;
   if (const YamlNode* seccomp = map.Node("seccomp", ValueType::kSection)) LoadSeccomp(*seccomp, context);
-  if (const YamlNode* fanotify = map.Node("fanotify", ValueType::kSection)) LoadFanotify(*fanotify, context, first);
-  if (const YamlNode* network = map.Node("network", ValueType::kSection)) LoadNetwork(*network, context, first, last);
+  if (const YamlNode* fanotify = map.Node("fanotify", ValueType::kSection))
+    LoadFanotify(*fanotify, context, first);
+  if (const YamlNode* network = map.Node("network", ValueType::kSection))
+    LoadNetwork(*network, context, first, last);
   map.Finish();
   std::vector<Rule>& rules = context.document->rules;
   for (const std::vector<Rule>* part : {&first, &last}) {

@@ -43,25 +43,32 @@ void LoadFile(MapReader& map, Rule& rule, LoadContext& context) {
   LoadOperations(map, rule, ParseFileOp, kAllFileOps);
   map.Text("redirect_to", &rule.redirect.target);
   map.Bool("preserve_tree", &rule.redirect.preserve_tree);
-  if (rule.paths.empty()) context.Add(Severity::kWarning, rule.at, rule.name, "a rule without paths matches nothing");
+  if (rule.paths.empty())
+    context.Add(Severity::kWarning, rule.at, rule.name, "a rule without paths matches nothing");
 }
 
 void LoadUnix(MapReader& map, Rule& rule, LoadContext& context) {
   map.Texts("paths", &rule.paths);
   LoadOperations(map, rule, ParseUnixOp, kAllUnixOps);
-  if (rule.paths.empty()) context.Add(Severity::kWarning, rule.at, rule.name, "a rule without paths matches nothing");
+  if (rule.paths.empty())
+    context.Add(Severity::kWarning, rule.at, rule.name, "a rule without paths matches nothing");
 }
 
-bool ParsePort(absl::string_view text, int* out) { return absl::SimpleAtoi(text, out) && *out >= 1 && *out <= 65535; }
+bool ParsePort(absl::string_view text, int* out) {
+  return absl::SimpleAtoi(text, out) && *out >= 1 && *out <= 65535;
+}
 
 void LoadPort(const YamlNode& node, Rule& rule, LoadContext& context) {
   const absl::string_view text = node.scalar;
   const size_t dash = text.find('-');
   int low = 0, high = 0;
-  const bool good = node.kind == YamlNode::Kind::kScalar && ParsePort(text.substr(0, dash), &low) &&
-                    (dash == absl::string_view::npos ? (high = low, true) : ParsePort(text.substr(dash + 1), &high));
-  if (!good) return context.Error(node.at, text, "not a port", "1 to 65535, or a range such as \"8000-8099\"");
-  if (low > high) return context.Error(node.at, text, "a range that runs backwards", absl::StrCat(high, "-", low));
+  const bool good =
+      node.kind == YamlNode::Kind::kScalar && ParsePort(text.substr(0, dash), &low) &&
+      (dash == absl::string_view::npos ? (high = low, true) : ParsePort(text.substr(dash + 1), &high));
+  if (!good)
+    return context.Error(node.at, text, "not a port", "1 to 65535, or a range such as \"8000-8099\"");
+  if (low > high)
+    return context.Error(node.at, text, "a range that runs backwards", absl::StrCat(high, "-", low));
   rule.ports.push_back({static_cast<uint16_t>(low), static_cast<uint16_t>(high)});
 }
 
@@ -82,7 +89,8 @@ void LoadNetwork(MapReader& map, Rule& rule, LoadContext& context) {
 void DepthRange(const YamlNode& node, Rule& rule, LoadContext& context) {
   for (const auto& [key, value] : node.entries) {
     int number = 0;
-    const bool good = value->kind == YamlNode::Kind::kScalar && absl::SimpleAtoi(value->scalar, &number) && number >= -1;
+    const bool good =
+        value->kind == YamlNode::Kind::kScalar && absl::SimpleAtoi(value->scalar, &number) && number >= -1;
     if (key->scalar != "min_depth" && key->scalar != "max_depth") {
       context.Error(key->at, key->scalar, "unknown key", "min_depth or max_depth");
     } else if (!good) {
@@ -103,9 +111,13 @@ void LoadCommandContext(MapReader& map, Rule& rule, LoadContext& context) {
   if (node->kind == YamlNode::Kind::kMap) return DepthRange(*node, rule, context);
   bool direct = false, nested = false;
   const auto add = [&](const YamlNode& word) {
-    if (word.scalar == "direct") direct = true;
-    else if (word.scalar == "nested") nested = true;
-    else context.Error(word.at, word.scalar, "unknown context", "direct, nested or {min_depth: N, max_depth: N}");
+    if (word.scalar == "direct")
+      direct = true;
+    else if (word.scalar == "nested")
+      nested = true;
+    else
+      context.Error(word.at, word.scalar, "unknown context",
+                    "direct, nested or {min_depth: N, max_depth: N}");
   };
   if (node->kind == YamlNode::Kind::kScalar) add(*node);
   for (const YamlNode* item : node->items) add(*item);
@@ -136,7 +148,8 @@ void LoadCommand(MapReader& map, Rule& rule, LoadContext& context) {
 void LoadTarget(MapReader& map, Rule& rule, LoadContext& context) {
   const YamlNode* node = map.Node("target", ValueType::kSection);
   if (node == nullptr) {
-    if (!map.incomplete()) context.Error(rule.at, rule.name, "the rule has no target", "target: {type: external}");
+    if (!map.incomplete())
+      context.Error(rule.at, rule.name, "the rule has no target", "target: {type: external}");
     return;
   }
   MapReader target(*node, "signal_target", context);
@@ -154,7 +167,8 @@ void LoadTarget(MapReader& map, Rule& rule, LoadContext& context) {
   if (rule.target == kTargetPidRange && (rule.pid_min > rule.pid_max || rule.pid_max == 0)) {
     context.Error(node->at, "pid_range", "needs min: and max:, min not above max");
   }
-  if (!target.Has("type") && !target.incomplete()) context.Error(node->at, "", "target has no type", "type: external");
+  if (!target.Has("type") && !target.incomplete())
+    context.Error(node->at, "", "target has no type", "type: external");
   target.Finish();
 }
 
@@ -162,7 +176,9 @@ void LoadSignal(MapReader& map, Rule& rule, LoadContext& context) {
   if (const YamlNode* node = map.Node("signals", ValueType::kSignalList)) {
     const auto add = [&](const YamlNode& word) {
       const uint64_t bits = ParseSignals(word.scalar);
-      if (bits == 0) context.Error(word.at, word.scalar, "unknown signal", "a name, 1 to 64, @all @fatal @job @reload @ignore");
+      if (bits == 0)
+        context.Error(word.at, word.scalar, "unknown signal",
+                      "a name, 1 to 64, @all @fatal @job @reload @ignore");
       rule.signals |= bits;
     };
     if (node->kind == YamlNode::Kind::kScalar) add(*node);
@@ -179,7 +195,8 @@ void LoadSignal(MapReader& map, Rule& rule, LoadContext& context) {
 }
 
 void LoadList(const List& list, const YamlNode& node, LoadContext& context) {
-  if (node.kind != YamlNode::Kind::kList) return context.Error(node.at, node.scalar, absl::StrCat(list.key, " must be a list of rules"));
+  if (node.kind != YamlNode::Kind::kList)
+    return context.Error(node.at, node.scalar, absl::StrCat(list.key, " must be a list of rules"));
   for (size_t i = 0; i < node.items.size(); ++i) {
     const YamlNode& item = *node.items[i];
     MapReader map(item, list.section, context);
@@ -193,11 +210,21 @@ void LoadList(const List& list, const YamlNode& node, LoadContext& context) {
     LoadCommon(map, rule, context);
     if (rule.name.empty()) rule.name = absl::StrCat(list.key, "[", i, "]");
     switch (list.kind) {
-      case RuleKind::kFile: LoadFile(map, rule, context); break;
-      case RuleKind::kNetwork: LoadNetwork(map, rule, context); break;
-      case RuleKind::kCommand: LoadCommand(map, rule, context); break;
-      case RuleKind::kUnix: LoadUnix(map, rule, context); break;
-      case RuleKind::kSignal: LoadSignal(map, rule, context); break;
+      case RuleKind::kFile:
+        LoadFile(map, rule, context);
+        break;
+      case RuleKind::kNetwork:
+        LoadNetwork(map, rule, context);
+        break;
+      case RuleKind::kCommand:
+        LoadCommand(map, rule, context);
+        break;
+      case RuleKind::kUnix:
+        LoadUnix(map, rule, context);
+        break;
+      case RuleKind::kSignal:
+        LoadSignal(map, rule, context);
+        break;
     }
     map.Finish();
     CheckRule(rule, context);

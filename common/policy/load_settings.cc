@@ -54,7 +54,8 @@ void CheckNames(const std::vector<Text>& globs, LoadContext& context) {
   for (const Text& glob : globs) {
     std::vector<Glob> parsed;
     GlobError error;
-    if (!Glob::Parse(glob.value, GlobKind::kWord, parsed, error)) context.Error(glob.at, glob.value, error.message);
+    if (!Glob::Parse(glob.value, GlobKind::kWord, parsed, error))
+      context.Error(glob.at, glob.value, error.message);
   }
 }
 

@@ -13,7 +13,8 @@ void RequireHeader(MapReader& top, LoadContext& context) {
   if (top.Has("version") && document.version == 0 && header) {
     context.Error(top.node().at, "0", "version must be greater than 0");
   } else if (document.version > 1) {
-    context.Add(Severity::kNote, top.node().at, absl::StrCat(document.version), "a version later than 1 is read as 1");
+    context.Add(Severity::kNote, top.node().at, absl::StrCat(document.version),
+                "a version later than 1 is read as 1");
   }
   top.Text("name", &document.name);
   if (top.incomplete() || top.Has("linux")) return;  // Gensee's files have neither
@@ -24,7 +25,8 @@ void RequireHeader(MapReader& top, LoadContext& context) {
 void WarnUnenforced(LoadContext& context) {
   const bool best_effort = context.document->enforcement == Enforcement::kBestEffort;
   for (const Unenforced& u : context.document->unenforced) {
-    context.Add(Severity::kWarning, u.at, u.key, "nothing enforces this yet; it counts as a rule that is not enforced",
+    context.Add(Severity::kWarning, u.at, u.key,
+                "nothing enforces this yet; it counts as a rule that is not enforced",
                 best_effort ? "" : "sessions are refused unless the file says enforcement: best_effort");
   }
 }
@@ -37,7 +39,8 @@ LoadResult LoadPolicy(absl::string_view text, absl::string_view file) {
   LoadContext context{std::string(file), &result.diagnostics, &result.document};
   const YamlTree tree = YamlTree::Parse(text, file, result.diagnostics);
   if (tree.root() == nullptr) {
-    if (result.diagnostics.empty()) context.Error({1, 1}, "", "the file is empty", "agentmon policy init writes a starter");
+    if (result.diagnostics.empty())
+      context.Error({1, 1}, "", "the file is empty", "agentmon policy init writes a starter");
     return result;
   }
   MapReader top(*tree.root(), "", context);
@@ -48,9 +51,10 @@ LoadResult LoadPolicy(absl::string_view text, absl::string_view file) {
     top.Finish();
     WarnUnenforced(context);
   }
-  std::stable_sort(result.diagnostics.begin(), result.diagnostics.end(), [](const Diagnostic& a, const Diagnostic& b) {
-    return std::pair(a.at.line, a.at.column) < std::pair(b.at.line, b.at.column);
-  });
+  std::stable_sort(result.diagnostics.begin(), result.diagnostics.end(),
+                   [](const Diagnostic& a, const Diagnostic& b) {
+                     return std::pair(a.at.line, a.at.column) < std::pair(b.at.line, b.at.column);
+                   });
   return result;
 }
 

@@ -27,7 +27,8 @@ void LoadRules(MapReader& top, LoadContext& context);
 void LoadSettings(MapReader& top, LoadContext& context);
 void LoadLinux(const YamlNode& node, LoadContext& context);
 
-// Checks one rule whatever it came from (a file, a message): globs, prefixes, ports, expressions, variables' names.
+// Checks one rule whatever it came from (a file, a message): globs, prefixes, ports, expressions, variables'
+// names.
 void CheckRule(const Rule& rule, LoadContext& context);
 
 }  // namespace agentmon::policy

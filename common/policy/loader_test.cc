@@ -39,14 +39,17 @@ command_rules:
   INFO(all);
   const auto has = [&](const char* line) { return all.find(line) != std::string::npos; };
   CHECK(has("p.yaml:3:1: error: unknown key: \"file_ruls\" (did you mean \"file_rules\"?)"));
-  CHECK(has("p.yaml:6:13: error: a relative path: rules need absolute ones; **/NAME means everywhere: \"ws/x\" (${WORKSPACE}/ws/x)"));
+  CHECK(
+      has("p.yaml:6:13: error: a relative path: rules need absolute ones; **/NAME means everywhere: \"ws/x\" "
+          "(${WORKSPACE}/ws/x)"));
   CHECK(has("p.yaml:6:24: error: [ without ]: \"/a/[b\""));
   CHECK(has("p.yaml:6:32: error: not a variable's name"));
   CHECK(has("p.yaml:7:18: error: unknown operation: \"raed\" (did you mean \"read\"?)"));
   CHECK(has("p.yaml:8:5: error: unknown key: \"decison\" (did you mean \"decision\"?)"));
   CHECK(has("p.yaml:5:5: error: the rule has no decision"));
   CHECK(has("p.yaml:11:15: error: unknown decision: \"perhaps\""));
-  CHECK(has("p.yaml:13:14: error: bits after the prefix are set; write 10.0.0.0/8 or 10.0.0.1: \"10.0.0.1/8\""));
+  CHECK(has(
+      "p.yaml:13:14: error: bits after the prefix are set; write 10.0.0.0/8 or 10.0.0.1: \"10.0.0.1/8\""));
   CHECK(has("p.yaml:13:35: error: not a port: \"0\""));
   CHECK(has("p.yaml:13:38: error: a range that runs backwards: \"9-3\" (3-9)"));
   CHECK(has("p.yaml:15:38: error: not an RE2 expression"));
@@ -64,25 +67,29 @@ TEST_CASE("what comes before a syntax error is still checked") {
 TEST_CASE("byte order mark, CRLF and JSON load") {
   CHECK(Complaints("\xef\xbb\xbfversion: 1\r\nname: t\r\nfile_rules:\r\n  - {paths: [x], decision: deny}\r\n")
             .find("p.yaml:4:14:") == 0);
-  CHECK(Complaints(R"({"version": 1, "name": "t", "file_rules": [{"paths": ["/x"], "decision": "deny"}]})").empty());
-  CHECK(Complaints("\xff\xfev") .find("UTF-16") != std::string::npos);
+  CHECK(Complaints(R"({"version": 1, "name": "t", "file_rules": [{"paths": ["/x"], "decision": "deny"}]})")
+            .empty());
+  CHECK(Complaints("\xff\xfev").find("UTF-16") != std::string::npos);
   CHECK(Complaints(std::string("version: 1\nname: \xc3\x28\n")).find("not UTF-8") != std::string::npos);
 }
 
 TEST_CASE("duplicate keys, several documents and aliases to nowhere are errors") {
-  CHECK(Complaints("version: 1\nname: a\nname: b\n").find("p.yaml:3:1: error: the key is there twice: \"name\"") == 0);
+  CHECK(Complaints("version: 1\nname: a\nname: b\n")
+            .find("p.yaml:3:1: error: the key is there twice: \"name\"") == 0);
   CHECK(Complaints("version: 1\nname: a\n---\nversion: 1\n").find("one document") != std::string::npos);
   CHECK(Of("description: *x\n").find("no anchor") != std::string::npos);
   CHECK(Of("metadata: &a [*a]\n").find("alias to what contains it") != std::string::npos);
 }
 
 TEST_CASE("anchors and merge keys work") {
-  CHECK(Of("metadata: &m {decision: deny, operations: [read]}\nfile_rules:\n  - {<<: *m, paths: ['/x']}\n").empty());
+  CHECK(Of("metadata: &m {decision: deny, operations: [read]}\nfile_rules:\n  - {<<: *m, paths: ['/x']}\n")
+            .empty());
 }
 
 TEST_CASE("size, depth and alias expansion are bounded") {
   CHECK(Complaints(std::string((4u << 20) + 1, ' ')).find("4 MiB") != std::string::npos);
-  CHECK(Of("metadata: " + std::string(100, '[') + std::string(100, ']')).find("deeper than 64") != std::string::npos);
+  CHECK(Of("metadata: " + std::string(100, '[') + std::string(100, ']')).find("deeper than 64") !=
+        std::string::npos);
   std::string bomb = std::string(kHeader) + "metadata:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 9; ++i) {
     absl::StrAppend(&bomb, "  a", i, ": &a", i, " [");
@@ -103,7 +110,9 @@ TEST_CASE("version, name and decision are required") {
 TEST_CASE("keys that nothing enforces are named, and refused unless the file asks for best effort") {
   const std::string refused = Of("http_services: []\n");
   CHECK(refused.find("p.yaml:3:1: warning: nothing enforces this yet") != std::string::npos);
-  CHECK(refused.find("error: nothing enforces this, and the policy requires enforcement: \"http_services\"") != std::string::npos);
+  CHECK(
+      refused.find("error: nothing enforces this, and the policy requires enforcement: \"http_services\"") !=
+      std::string::npos);
   const std::string taken = Of("enforcement: best_effort\nhttp_services: []\ndb_anything: {}\n");
   CHECK(taken.find("error") == std::string::npos);
   CHECK(taken.find("db_anything") != std::string::npos);
@@ -177,7 +186,8 @@ TEST_CASE("Gensee's keys become rules, in YAML and JSON") {
 }
 
 TEST_CASE("a deny list without a mode leaves the rest of the network open") {
-  const Judge judge(MakeSnapshot({{LayerKind::kBase, "linux: {network: {deny: [169.254.169.254]}}\n", "g.yaml"}}));
+  const Judge judge(
+      MakeSnapshot({{LayerKind::kBase, "linux: {network: {deny: [169.254.169.254]}}\n", "g.yaml"}}));
   CHECK(judge.Connect("169.254.169.254", 80) == "deny");
   CHECK(judge.Connect("8.8.8.8", 80) == "allow");
   const Judge all(MakeSnapshot({{LayerKind::kBase, "linux: {network: {mode: deny-all}}\n", "g.yaml"}}));
@@ -187,7 +197,10 @@ TEST_CASE("a deny list without a mode leaves the rest of the network open") {
 TEST_CASE("every key of the table is read by the loader, with the type that the table says") {
   for (const Key& key : KeyTable()) {
     if (!key.section.empty() || key.state != KeyState::kUsed || key.type == ValueType::kAny) continue;
-    const std::string all = Complaints(absl::StrCat("version: 1\nname: t\n", key.name == "version" || key.name == "name" ? "" : absl::StrCat(key.name, ": {}\n")), false);
+    const std::string all = Complaints(
+        absl::StrCat("version: 1\nname: t\n",
+                     key.name == "version" || key.name == "name" ? "" : absl::StrCat(key.name, ": {}\n")),
+        false);
     INFO(key.name << ": " << all);
     CHECK(all.find("internal error") == std::string::npos);
   }

@@ -16,9 +16,9 @@ constexpr size_t kMostCommands = 64;
 
 struct Wrapper {
   absl::string_view name;
-  absl::string_view letters;               // short options that take an argument
+  absl::string_view letters;                         // short options that take an argument
   absl::Span<const absl::string_view> long_options;  // long ones that take it in the next word
-  int operands = 0;                        // words between the options and the command
+  int operands = 0;                                  // words between the options and the command
 };
 
 constexpr absl::string_view kNiceLong[] = {"--adjustment"};
@@ -27,37 +27,58 @@ constexpr absl::string_view kTimeoutLong[] = {"--kill-after", "--signal"};
 constexpr absl::string_view kStdbufLong[] = {"--input", "--output", "--error"};
 constexpr absl::string_view kChrootLong[] = {"--userspec", "--groups"};
 constexpr absl::string_view kEnvLong[] = {"--unset", "--chdir", "--split-string", "--argv0"};
-constexpr absl::string_view kSudoLong[] = {"--user", "--group", "--host", "--prompt", "--close-from", "--chdir", "--role",
-                                           "--type", "--chroot", "--command-timeout", "--other-user"};
-constexpr absl::string_view kXargsLong[] = {"--arg-file", "--delimiter", "--max-args", "--max-procs", "--max-chars",
-                                            "--max-lines", "--process-slot-var", "--replace"};
-constexpr absl::string_view kLoaderLong[] = {"--library-path", "--preload", "--audit", "--argv0", "--inhibit-rpath",
-                                             "--glibc-hwcaps-prepend", "--glibc-hwcaps-mask"};
-constexpr absl::string_view kTraceLong[] = {"--output", "--trace", "--attach", "--user", "--env", "--string-limit", "--expr"};
+constexpr absl::string_view kSudoLong[] = {"--user",       "--group",           "--host",      "--prompt",
+                                           "--close-from", "--chdir",           "--role",      "--type",
+                                           "--chroot",     "--command-timeout", "--other-user"};
+constexpr absl::string_view kXargsLong[] = {"--arg-file",  "--delimiter", "--max-args",         "--max-procs",
+                                            "--max-chars", "--max-lines", "--process-slot-var", "--replace"};
+constexpr absl::string_view kLoaderLong[] = {
+    "--library-path",         "--preload",          "--audit", "--argv0", "--inhibit-rpath",
+    "--glibc-hwcaps-prepend", "--glibc-hwcaps-mask"};
+constexpr absl::string_view kTraceLong[] = {"--output", "--trace",        "--attach", "--user",
+                                            "--env",    "--string-limit", "--expr"};
 constexpr absl::string_view kIoniceLong[] = {"--class", "--classdata", "--pid"};
 constexpr absl::string_view kFlockLong[] = {"--timeout", "--conflict-exit-code", "--wait"};
-constexpr absl::string_view kSetprivLong[] = {"--reuid", "--regid", "--groups", "--securebits", "--bounding-set",
-                                              "--ambient-caps", "--inh-caps", "--selinux-label", "--apparmor-profile"};
+constexpr absl::string_view kSetprivLong[] = {"--reuid",      "--regid",         "--groups",
+                                              "--securebits", "--bounding-set",  "--ambient-caps",
+                                              "--inh-caps",   "--selinux-label", "--apparmor-profile"};
 
-constexpr Wrapper kWrappers[] = {
-    {"env", "uCSa", kEnvLong, 0},         {"nice", "n", kNiceLong, 0},        {"nohup", "", {}, 0},
-    {"sudo", "ughpCcDrRtTU", kSudoLong, 0}, {"doas", "uCL", {}, 0},           {"time", "fo", kTimeLong, 0},
-    {"xargs", "adEILnPs", kXargsLong, 0}, {"strace", "aeEIoOpPsSuUXb", kTraceLong, 0},
-    {"ltrace", "aADeFlnopsuwx", kTraceLong, 0}, {"timeout", "ks", kTimeoutLong, 1}, {"stdbuf", "ioe", kStdbufLong, 0},
-    {"setsid", "", {}, 0},                {"chroot", "", kChrootLong, 1},     {"ionice", "cnpPu", kIoniceLong, 0},
-    {"taskset", "", {}, 1},               {"chrt", "TPD", {}, 1},             {"setpriv", "", kSetprivLong, 0},
-    {"flock", "wE", kFlockLong, 1},       {"exec", "a", {}, 0},               {"command", "", {}, 0},
-    {"builtin", "", {}, 0},               {"unshare", "SG", {}, 0},           {"nsenter", "t", {}, 0},
-    {"catchsegv", "", {}, 0},             {"unbuffer", "", {}, 0}};
+constexpr Wrapper kWrappers[] = {{"env", "uCSa", kEnvLong, 0},
+                                 {"nice", "n", kNiceLong, 0},
+                                 {"nohup", "", {}, 0},
+                                 {"sudo", "ughpCcDrRtTU", kSudoLong, 0},
+                                 {"doas", "uCL", {}, 0},
+                                 {"time", "fo", kTimeLong, 0},
+                                 {"xargs", "adEILnPs", kXargsLong, 0},
+                                 {"strace", "aeEIoOpPsSuUXb", kTraceLong, 0},
+                                 {"ltrace", "aADeFlnopsuwx", kTraceLong, 0},
+                                 {"timeout", "ks", kTimeoutLong, 1},
+                                 {"stdbuf", "ioe", kStdbufLong, 0},
+                                 {"setsid", "", {}, 0},
+                                 {"chroot", "", kChrootLong, 1},
+                                 {"ionice", "cnpPu", kIoniceLong, 0},
+                                 {"taskset", "", {}, 1},
+                                 {"chrt", "TPD", {}, 1},
+                                 {"setpriv", "", kSetprivLong, 0},
+                                 {"flock", "wE", kFlockLong, 1},
+                                 {"exec", "a", {}, 0},
+                                 {"command", "", {}, 0},
+                                 {"builtin", "", {}, 0},
+                                 {"unshare", "SG", {}, 0},
+                                 {"nsenter", "t", {}, 0},
+                                 {"catchsegv", "", {}, 0},
+                                 {"unbuffer", "", {}, 0}};
 
 constexpr absl::string_view kShells[] = {"sh", "bash", "dash", "ash", "mksh", "ksh", "zsh"};
-constexpr absl::string_view kSpecial[] = {"busybox", "toybox", "coreutils", "find", "git", "ld.so", "eval", "su", "runuser", "watch"};
+constexpr absl::string_view kSpecial[] = {"busybox", "toybox", "coreutils", "find",    "git",
+                                          "ld.so",   "eval",   "su",        "runuser", "watch"};
 
 using Argv = absl::Span<const absl::string_view>;
 
 class Looker {
  public:
-  Looker(const TransparentSet& transparent, std::vector<DerivedCommand>& out) : transparent_(transparent), out_(out) {}
+  Looker(const TransparentSet& transparent, std::vector<DerivedCommand>& out)
+      : transparent_(transparent), out_(out) {}
 
   void Look(absl::string_view name, Argv argv, absl::string_view via, int depth) {
     if (argv.empty() || depth >= kDeepest || out_.size() >= kMostCommands) return;
@@ -65,7 +86,8 @@ class Looker {
     depth_ = depth;
     if (IsLoader(name) && transparent_.Contains("ld.so")) return Wrapped(name, argv, "", kLoaderLong, 0);
     if (!transparent_.Contains(name)) return;
-    if (std::find(std::begin(kShells), std::end(kShells), name) != std::end(kShells)) return Shell(name, argv);
+    if (std::find(std::begin(kShells), std::end(kShells), name) != std::end(kShells))
+      return Shell(name, argv);
     if (name == "busybox" || name == "toybox" || name == "coreutils") return MultiCall(name, argv);
     if (name == "find") return Find(argv);
     if (name == "git") return Git(argv);
@@ -140,7 +162,8 @@ class Looker {
     return equals != absl::string_view::npos && equals > 0 && word[0] != '-' && word[0] != '/';
   }
 
-  void Wrapped(absl::string_view name, Argv argv, absl::string_view letters, Argv long_options, int operands) {
+  void Wrapped(absl::string_view name, Argv argv, absl::string_view letters, Argv long_options,
+               int operands) {
     size_t i = SkipOptions(argv, letters, long_options);
     if (name == "sudo" || name == "doas") {
       while (i < argv.size() && IsAssignment(argv[i])) ++i;
@@ -165,7 +188,8 @@ class Looker {
       }
       const bool cluster = w.size() > 1 && w[0] == '-' && w[1] != '-';
       const size_t s = cluster ? w.find('S') : absl::string_view::npos;
-      if (s != absl::string_view::npos && w.substr(1, s - 1).find_first_of("uCa") == absl::string_view::npos) {
+      if (s != absl::string_view::npos &&
+          w.substr(1, s - 1).find_first_of("uCa") == absl::string_view::npos) {
         text = w.substr(s + 1);
         if (text.empty() && i + 1 < words.size()) text = words[i + 1], used = 2;
       } else if (absl::StartsWith(w, "--split-string")) {
@@ -241,8 +265,9 @@ class Looker {
   void Git(Argv argv) {
     size_t i = 1;
     while (i < argv.size() && absl::StartsWith(argv[i], "-")) {
-      const bool takes = argv[i] == "-C" || argv[i] == "-c" || argv[i] == "--git-dir" || argv[i] == "--work-tree" ||
-                         argv[i] == "--namespace" || argv[i] == "--super-prefix" || argv[i] == "--config-env";
+      const bool takes = argv[i] == "-C" || argv[i] == "-c" || argv[i] == "--git-dir" ||
+                         argv[i] == "--work-tree" || argv[i] == "--namespace" ||
+                         argv[i] == "--super-prefix" || argv[i] == "--config-env";
       if (argv[i] == "-c" && i + 1 < argv.size() && absl::StartsWith(argv[i + 1], "alias.")) {
         const size_t bang = argv[i + 1].find("=!");
         if (bang != absl::string_view::npos) Script(argv[i + 1].substr(bang + 2), "git alias");
@@ -262,7 +287,8 @@ class Looker {
 
   void Su(absl::string_view name, Argv argv) {
     for (size_t i = 1; i < argv.size(); ++i) {
-      if ((argv[i] == "-c" || argv[i] == "--command") && i + 1 < argv.size()) Script(argv[i + 1], absl::StrCat(name, " -c"));
+      if ((argv[i] == "-c" || argv[i] == "--command") && i + 1 < argv.size())
+        Script(argv[i + 1], absl::StrCat(name, " -c"));
       absl::string_view value = argv[i];
       if (absl::ConsumePrefix(&value, "--command=")) Script(value, absl::StrCat(name, " -c"));
     }

@@ -30,8 +30,8 @@ struct DerivedCommand {
   std::string via;  // "env > sh -c"
 };
 
-// program: the name of the resolved binary. All commands that argv leads to, the nearest first, to depth 5 and
-// at most 64 of them. Pure; never fails: what it cannot read it leaves out.
+// program: the name of the resolved binary. All commands that argv leads to, the nearest first, to depth 5
+// and at most 64 of them. Pure; never fails: what it cannot read it leaves out.
 std::vector<DerivedCommand> LookThrough(absl::string_view program, absl::Span<const absl::string_view> argv,
                                         const TransparentSet& transparent);
 

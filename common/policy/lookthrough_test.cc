@@ -12,7 +12,8 @@ namespace {
 std::vector<std::string> Behind(std::vector<absl::string_view> argv, absl::string_view program = "") {
   std::vector<std::string> out;
   const absl::string_view name = program.empty() ? ProgramName(argv[0]) : program;
-  for (const DerivedCommand& d : LookThrough(name, argv, TransparentSet())) out.push_back(absl::StrJoin(d.argv, " "));
+  for (const DerivedCommand& d : LookThrough(name, argv, TransparentSet()))
+    out.push_back(absl::StrJoin(d.argv, " "));
   return out;
 }
 
@@ -36,7 +37,8 @@ TEST_CASE("wrappers are looked through past their options") {
   CHECK(Finds({"chroot", "--userspec=a", "/", "wget"}, "wget"));
   CHECK(Finds({"strace", "-f", "-o", "x", "wget"}, "wget"));
   CHECK(Finds({"setsid", "-w", "wget"}, "wget"));
-  CHECK(Finds({"/lib64/ld-linux-x86-64.so.2", "--library-path", "/x", "/usr/bin/wget", "-q"}, "/usr/bin/wget -q"));
+  CHECK(Finds({"/lib64/ld-linux-x86-64.so.2", "--library-path", "/x", "/usr/bin/wget", "-q"},
+              "/usr/bin/wget -q"));
 }
 
 TEST_CASE("env -S splits its text, alone or glued to the option") {
@@ -56,8 +58,10 @@ TEST_CASE("shells are looked through in every spelling of -c") {
 }
 
 TEST_CASE("scripts give all their commands") {
-  const auto found = Behind({"sh", "-c", "cd /x && A=1 rm -rf \"$HOME\" 2>/dev/null | tee 'a b'; (wget x) & echo $(curl y)"});
-  CHECK(found == std::vector<std::string>{"cd /x", "rm -rf $HOME", "tee a b", "wget x", "curl y", "echo $(curl y)"});
+  const auto found = Behind(
+      {"sh", "-c", "cd /x && A=1 rm -rf \"$HOME\" 2>/dev/null | tee 'a b'; (wget x) & echo $(curl y)"});
+  CHECK(found ==
+        std::vector<std::string>{"cd /x", "rm -rf $HOME", "tee a b", "wget x", "curl y", "echo $(curl y)"});
 }
 
 TEST_CASE("compound commands, here-documents and comments") {

@@ -13,9 +13,12 @@ namespace {
 
 absl::string_view Shown(const YamlNode& node) {
   switch (node.kind) {
-    case YamlNode::Kind::kScalar: return node.scalar;
-    case YamlNode::Kind::kList: return "[...]";
-    case YamlNode::Kind::kMap: return "{...}";
+    case YamlNode::Kind::kScalar:
+      return node.scalar;
+    case YamlNode::Kind::kList:
+      return "[...]";
+    case YamlNode::Kind::kMap:
+      return "{...}";
   }
   return "";
 }
@@ -24,10 +27,12 @@ absl::string_view Shown(const YamlNode& node) {
 
 void LoadContext::Add(Severity severity, Position at, absl::string_view text, absl::string_view message,
                       absl::string_view suggestion) {
-  diagnostics->push_back({severity, file, at, std::string(text), std::string(message), std::string(suggestion)});
+  diagnostics->push_back(
+      {severity, file, at, std::string(text), std::string(message), std::string(suggestion)});
 }
 
-void LoadContext::Error(Position at, absl::string_view text, absl::string_view message, absl::string_view suggestion) {
+void LoadContext::Error(Position at, absl::string_view text, absl::string_view message,
+                        absl::string_view suggestion) {
   Add(Severity::kError, at, text, message, suggestion);
 }
 
@@ -43,7 +48,8 @@ MapReader::MapReader(const YamlNode& node, absl::string_view section, LoadContex
     : node_(node), section_(section), context_(context) {
   if (node.kind != YamlNode::Kind::kMap) {
     if (!node.IsNull()) {
-      context.Error(node.at, Shown(node), absl::StrCat(section.empty() ? "a policy" : section, " must be a map of keys"));
+      context.Error(node.at, Shown(node),
+                    absl::StrCat(section.empty() ? "a policy" : section, " must be a map of keys"));
     }
     return;
   }
@@ -62,7 +68,8 @@ void MapReader::CheckKey(const YamlNode& key) {
                    nearest.empty() ? absl::StrCat("known here: ", absl::StrJoin(names, ", "))
                                    : absl::StrCat("did you mean \"", nearest, "\"?"));
   } else if (known->state == KeyState::kNotEnforced) {
-    context_.document->unenforced.push_back({absl::StrCat(section_, section_.empty() ? "" : ".", key.scalar), key.at});
+    context_.document->unenforced.push_back(
+        {absl::StrCat(section_, section_.empty() ? "" : ".", key.scalar), key.at});
   } else if (known->state == KeyState::kIgnored) {
     context_.Add(Severity::kNote, key.at, key.scalar, absl::StrCat("ignored: ", known->description));
   }
@@ -151,13 +158,16 @@ bool MapReader::Texts(absl::string_view key, std::vector<policy::Text>* out) {
   const YamlNode* node = Find(key, ValueType::kTextList);
   if (node == nullptr) return false;
   if (node->kind != YamlNode::Kind::kList) {
-    context_.Error(node->at, Shown(*node), absl::StrCat(key, " must be a list"),
-                   node->kind == YamlNode::Kind::kScalar ? absl::StrCat("[\"", Printable(node->scalar), "\"]") : "");
+    context_.Error(
+        node->at, Shown(*node), absl::StrCat(key, " must be a list"),
+        node->kind == YamlNode::Kind::kScalar ? absl::StrCat("[\"", Printable(node->scalar), "\"]") : "");
     return false;
   }
   for (const YamlNode* item : node->items) {
-    if (item->IsNull()) context_.Error(item->at, "", "an empty entry");
-    else if (Scalar(item, "text")) out->push_back({item->scalar, item->at});
+    if (item->IsNull())
+      context_.Error(item->at, "", "an empty entry");
+    else if (Scalar(item, "text"))
+      out->push_back({item->scalar, item->at});
   }
   return !out->empty();
 }
@@ -184,7 +194,8 @@ bool MapReader::OneOf(const Key& key, const YamlNode& node, policy::Text* out) {
     return true;
   }
   const std::string nearest = Nearest(node.scalar, key.values);
-  context_.Error(node.at, node.scalar, absl::StrCat("unknown ", key.name == "operations" ? "operation" : key.name),
+  context_.Error(node.at, node.scalar,
+                 absl::StrCat("unknown ", key.name == "operations" ? "operation" : key.name),
                  nearest.empty() ? absl::StrCat("one of ", absl::StrJoin(key.values, ", "))
                                  : absl::StrCat("did you mean \"", nearest, "\"?"));
   return false;
@@ -216,7 +227,8 @@ void MapReader::Finish() {
     const Key* key = FindKey(section_, name->scalar);
     if (key == nullptr || key->state != KeyState::kUsed || key->type == ValueType::kAny) continue;
     if (std::find(read_.begin(), read_.end(), name->scalar) == read_.end()) {
-      context_.Error(name->at, name->scalar, "internal error: a key of the table that the loader does not read");
+      context_.Error(name->at, name->scalar,
+                     "internal error: a key of the table that the loader does not read");
     }
   }
 }

@@ -19,7 +19,8 @@ struct LoadContext {
   Diagnostics* diagnostics = nullptr;
   Document* document = nullptr;
 
-  void Error(Position at, absl::string_view text, absl::string_view message, absl::string_view suggestion = "");
+  void Error(Position at, absl::string_view text, absl::string_view message,
+             absl::string_view suggestion = "");
   void Add(Severity severity, Position at, absl::string_view text, absl::string_view message,
            absl::string_view suggestion = "");
 };

@@ -32,7 +32,8 @@ absl::string_view LiteralSuffix(const Glob& glob) {
 
 bool NameMatches(const NetworkRule& rule, const Subject& subject, absl::string_view name) {
   if (!rule.restricts_name) return true;
-  if (!name.empty() && std::any_of(rule.names.begin(), rule.names.end(), [&](const Glob& g) { return g.Matches(name); })) {
+  if (!name.empty() &&
+      std::any_of(rule.names.begin(), rule.names.end(), [&](const Glob& g) { return g.Matches(name); })) {
     return true;
   }
   return subject.address && Contains(rule.named_addresses, *subject.address);
@@ -40,14 +41,18 @@ bool NameMatches(const NetworkRule& rule, const Subject& subject, absl::string_v
 
 bool PrefixMatches(const NetworkRule& rule, const Subject& subject) {
   if (rule.prefixes.empty()) return true;
-  if (subject.network_op != NetworkOp::kQuery) return subject.address && Contains(rule.prefixes, *subject.address);
+  if (subject.network_op != NetworkOp::kQuery)
+    return subject.address && Contains(rule.prefixes, *subject.address);
   // A query has no address yet: only "every address" is said of it.
-  return std::any_of(rule.prefixes.begin(), rule.prefixes.end(), [](const Prefix& p) { return p.length == 0; });
+  return std::any_of(rule.prefixes.begin(), rule.prefixes.end(),
+                     [](const Prefix& p) { return p.length == 0; });
 }
 
-// A query has neither port nor protocol: what allows some ports allows to ask, what stops some does not forbid it.
+// A query has neither port nor protocol: what allows some ports allows to ask, what stops some does not
+// forbid it.
 bool PortMatches(const NetworkRule& rule, const Subject& subject) {
-  if (subject.network_op == NetworkOp::kQuery) return !rule.stops || (rule.ports.empty() && rule.protocols == 0);
+  if (subject.network_op == NetworkOp::kQuery)
+    return !rule.stops || (rule.ports.empty() && rule.protocols == 0);
   if (rule.protocols != 0 && !(rule.protocols & subject.protocol)) return false;
   return rule.ports.empty() || std::any_of(rule.ports.begin(), rule.ports.end(), [&](const PortRange& r) {
            return r.low <= subject.port && subject.port <= r.high;
@@ -69,9 +74,12 @@ void NetworkIndex::AddNames(const NetworkRule& rule, uint32_t index) {
   for (uint32_t i = 0; i < rule.names.size(); ++i) {
     const Glob& glob = rule.names[i];
     const Entry entry{index, Entry::kGlob, i};
-    if (glob.IsLiteral()) by_name_[std::string(glob.literal())].push_back({index, Entry::kName});
-    else if (const absl::string_view suffix = LiteralSuffix(glob); !suffix.empty()) by_suffix_[std::string(suffix)].push_back(entry);
-    else by_glob_.push_back(entry);
+    if (glob.IsLiteral())
+      by_name_[std::string(glob.literal())].push_back({index, Entry::kName});
+    else if (const absl::string_view suffix = LiteralSuffix(glob); !suffix.empty())
+      by_suffix_[std::string(suffix)].push_back(entry);
+    else
+      by_glob_.push_back(entry);
   }
   for (const Prefix& prefix : rule.named_addresses) AddPrefix(prefix, {index, Entry::kNamedAddress});
 }
@@ -92,7 +100,8 @@ void NetworkIndex::Add(NetworkRule rule) {
     if (everywhere) rest_.push_back({index, Entry::kNothing});  // said of names too
   } else if (ports > 0 && ports <= kMostPorts) {
     for (const PortRange& range : rule.ports) {
-      for (uint32_t p = range.low; p <= range.high; ++p) by_port_[static_cast<uint16_t>(p)].push_back({index, Entry::kNothing});
+      for (uint32_t p = range.low; p <= range.high; ++p)
+        by_port_[static_cast<uint16_t>(p)].push_back({index, Entry::kNothing});
     }
     by_port_[0].push_back({index, Entry::kNothing});  // queries, which have no port
   } else {
@@ -108,18 +117,22 @@ bool NetworkIndex::Matches(const NetworkRule& rule, const Subject& subject, absl
 bool NetworkIndex::EntryMatches(const Entry& entry, const Subject& subject, absl::string_view name) const {
   const NetworkRule& rule = rules_[entry.rule];
   switch (entry.proof) {
-    case Entry::kNothing: return Matches(rule, subject, name);
+    case Entry::kNothing:
+      return Matches(rule, subject, name);
     case Entry::kGlob:
       if (!rule.names[entry.glob].Matches(name)) return false;
       [[fallthrough]];
     case Entry::kName:
-    case Entry::kNamedAddress: return PrefixMatches(rule, subject) && PortMatches(rule, subject);
-    case Entry::kPrefix: return PortMatches(rule, subject);
+    case Entry::kNamedAddress:
+      return PrefixMatches(rule, subject) && PortMatches(rule, subject);
+    case Entry::kPrefix:
+      return PortMatches(rule, subject);
   }
   return false;
 }
 
-void NetworkIndex::Try(const List& list, const Subject& subject, absl::string_view name, uint32_t& best) const {
+void NetworkIndex::Try(const List& list, const Subject& subject, absl::string_view name,
+                       uint32_t& best) const {
   for (const Entry& entry : list) {
     if (entry.rule >= best) return;
     if (EntryMatches(entry, subject, name)) {
@@ -133,7 +146,8 @@ uint32_t NetworkIndex::Find(const Subject& subject, absl::string_view name) cons
   uint32_t best = kNone;
   if (rules_.empty()) return best;
   if (!name.empty()) {
-    if (const auto found = by_name_.find(name); found != by_name_.end()) Try(found->second, subject, name, best);
+    if (const auto found = by_name_.find(name); found != by_name_.end())
+      Try(found->second, subject, name, best);
     for (size_t dot = name.find('.'); dot != absl::string_view::npos; dot = name.find('.', dot + 1)) {
       const auto found = by_suffix_.find(name.substr(dot + 1));
       if (found != by_suffix_.end()) Try(found->second, subject, name, best);
@@ -148,7 +162,8 @@ uint32_t NetworkIndex::Find(const Subject& subject, absl::string_view name) cons
     }
   }
   const uint16_t port = subject.network_op == NetworkOp::kQuery ? 0 : subject.port;
-  if (const auto found = by_port_.find(port); found != by_port_.end()) Try(found->second, subject, name, best);
+  if (const auto found = by_port_.find(port); found != by_port_.end())
+    Try(found->second, subject, name, best);
   Try(rest_, subject, name, best);
   return best;
 }

@@ -14,14 +14,14 @@
 namespace agentmon::policy {
 
 struct NetworkRule {
-  uint32_t rule = 0;               // index into the document's rules
-  bool restricts_name = false;     // it has domains, and none of them is "**"
+  uint32_t rule = 0;            // index into the document's rules
+  bool restricts_name = false;  // it has domains, and none of them is "**"
   std::vector<Glob> names;
   std::vector<Prefix> named_addresses;  // addresses written as domains
   std::vector<Prefix> prefixes;
   std::vector<PortRange> ports;
   uint8_t protocols = 0;
-  bool stops = false;              // deny, ask, redirect: not applied to a query by a rule about ports
+  bool stops = false;  // deny, ask, redirect: not applied to a query by a rule about ports
 };
 
 class NetworkIndex {

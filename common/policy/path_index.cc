@@ -77,7 +77,8 @@ uint32_t FirstRules::Of(uint32_t operation_bit) const {
 
 namespace {
 
-// The literal segments of a glob with whether each is known to be whole, and what its last segment looks like.
+// The literal segments of a glob with whether each is known to be whole, and what its last segment looks
+// like.
 struct Reading {
   absl::string_view longest;     // a whole literal segment
   absl::string_view last_start;  // literal start of the last segment
@@ -106,7 +107,8 @@ Reading Read(absl::Span<const GlobToken> tokens, size_t skip) {
     }
     absl::string_view text = token.literal;
     if (t == 0) text.remove_prefix(skip);
-    const bool ends = t + 1 == tokens.size() || tokens[t + 1].type == Type::kDirs || tokens[t + 1].type == Type::kSubtree;
+    const bool ends =
+        t + 1 == tokens.size() || tokens[t + 1].type == Type::kDirs || tokens[t + 1].type == Type::kSubtree;
     bool whole_start = at_start;
     for (;;) {
       const size_t slash = text.find('/');
@@ -191,11 +193,13 @@ void PathIndex::Add(const Glob& glob, uint32_t rule, uint32_t operations) {
   if (inserted) nodes_.emplace_back().prefix = std::string(place.prefix);
   Node& node = nodes_[found->second];
   switch (place.list) {
-    case Place::kExact: return Append(node.exact, pattern);
+    case Place::kExact:
+      return Append(node.exact, pattern);
     case Place::kSubtree:
       // Two prefixes with one hash share a node; only those of its own prefix are certain to match there.
       return Append(node.prefix == place.prefix ? node.subtree : node.rest, pattern);
-    case Place::kRest: return Append(node.rest, pattern);
+    case Place::kRest:
+      return Append(node.rest, pattern);
     case Place::kKeyed:
       node.shapes |= place.shape;
       return Append(keyed_[Mix(prefix_hash, place.shape, Hash(place.key))], pattern);
@@ -230,7 +234,8 @@ void PathIndex::Walk(const PathKeys& keys, const ScanList& scan) const {
     scan(node.rest, false);
     if (node.shapes & kName) keyed(hash, kName, last.hash);
     if (node.shapes & kExtension) keyed(hash, kExtension, Hash(Extension(name)));
-    if ((node.shapes & kStart) && name.size() >= kStartBytes) keyed(hash, kStart, Hash(name.substr(0, kStartBytes)));
+    if ((node.shapes & kStart) && name.size() >= kStartBytes)
+      keyed(hash, kStart, Hash(name.substr(0, kStartBytes)));
     if (node.shapes & kSegment) {
       for (size_t i = depth; i < keys.segments.size(); ++i) keyed(hash, kSegment, keys.segments[i].hash);
     }

@@ -1,8 +1,8 @@
 // Finds the first rule whose glob matches a path without looking at every rule.
 //
 // Each glob is filed under its literal leading directory and, below that, under what it says about the last
-// segment (a name, an extension, its first four bytes) or some literal segment. A look-up visits the path's own
-// directories only, so its cost does not grow with the number of rules.
+// segment (a name, an extension, its first four bytes) or some literal segment. A look-up visits the path's
+// own directories only, so its cost does not grow with the number of rules.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ namespace agentmon::policy {
 struct PathKeys {
   explicit PathKeys(absl::string_view path);
   struct Segment {
-    uint32_t begin = 0, end = 0;     // of the segment's text
-    uint64_t prefix_hash = 0;        // of everything before the slash that starts it
-    uint64_t hash = 0;               // of the segment
+    uint32_t begin = 0, end = 0;  // of the segment's text
+    uint64_t prefix_hash = 0;     // of everything before the slash that starts it
+    uint64_t hash = 0;            // of the segment
   };
   absl::string_view path;
   absl::InlinedVector<Segment, 24> segments;
@@ -38,7 +38,7 @@ class FirstRules {
   // Would rule, which covers operations, change anything?
   bool Wants(uint32_t rule, uint32_t operations) const;
   void Set(uint32_t rule, uint32_t operations);
-  uint32_t last() const { return last_; }          // every rule above this one is of no use
+  uint32_t last() const { return last_; }  // every rule above this one is of no use
   uint32_t operations() const { return operations_; }
   uint32_t Of(uint32_t operation_bit) const;
 

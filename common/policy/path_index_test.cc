@@ -14,7 +14,8 @@ std::string RandomText(std::mt19937& random, bool pattern) {
   if (pattern && out.empty() && random() % 4 == 0) out = "**";
   for (unsigned n = 1 + random() % 4; n > 0; --n) {
     out += '/';
-    out += pattern && random() % 3 == 0 ? kWild[random() % std::size(kWild)] : kPieces[random() % std::size(kPieces)];
+    out += pattern && random() % 3 == 0 ? kWild[random() % std::size(kWild)]
+                                        : kPieces[random() % std::size(kPieces)];
   }
   if (pattern && random() % 4 == 0) out += "/**";
   return out;

@@ -42,7 +42,8 @@ bool NormalizePattern(absl::string_view text, std::string& out, GlobError& error
 
 bool ParsePathPattern(absl::string_view text, RuleKind kind, std::vector<Glob>& out, GlobError& error) {
   const bool unix_name = kind == RuleKind::kUnix && (absl::StartsWith(text, "@") || text == "*");
-  const bool absolute = absl::StartsWith(text, "/") || absl::StartsWith(text, "**") || absl::StartsWith(text, "{/");
+  const bool absolute =
+      absl::StartsWith(text, "/") || absl::StartsWith(text, "**") || absl::StartsWith(text, "{/");
   if (!unix_name && !absolute) {
     return Fail(error, "a relative path: rules need absolute ones; **/NAME means everywhere");
   }
@@ -69,8 +70,11 @@ bool ParseDomainPattern(absl::string_view text, DomainPattern& out, GlobError& e
     return true;
   }
   if (const size_t bad = text.find_first_of("/: \t"); bad != absl::string_view::npos) {
-    return Fail(error, text[bad] == ':' ? "a port belongs into ports:" : text[bad] == '/' ? "a prefix belongs into cidrs:"
-                                                                                       : "not a host name", bad);
+    return Fail(error,
+                text[bad] == ':'   ? "a port belongs into ports:"
+                : text[bad] == '/' ? "a prefix belongs into cidrs:"
+                                   : "not a host name",
+                bad);
   }
   std::string normal;
   if (!NormalizePattern(text, normal, error)) return false;

@@ -23,7 +23,7 @@ bool ParsePathPattern(absl::string_view text, RuleKind kind, std::vector<Glob>& 
 bool ParseCommandToken(absl::string_view text, bool& is_path, std::vector<Glob>& out, GlobError& error);
 
 struct DomainPattern {
-  bool any = false;               // "**": every destination, named or not
+  bool any = false;  // "**": every destination, named or not
   std::vector<Glob> names;
   std::vector<Prefix> addresses;  // an address written as a domain; loopback for localhost
 };

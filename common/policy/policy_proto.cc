@@ -45,7 +45,8 @@ void PutRule(const Rule& rule, v1::Rule& out) {
   Put(rule.paths, out.mutable_paths());
   const bool file = rule.kind == RuleKind::kFile, socket = rule.kind == RuleKind::kUnix;
   if (file || socket) {
-    for (const absl::string_view name : absl::StrSplit(file ? FileOpNames(rule.operations) : UnixOpNames(rule.operations), ',')) {
+    for (const absl::string_view name :
+         absl::StrSplit(file ? FileOpNames(rule.operations) : UnixOpNames(rule.operations), ',')) {
       out.add_operations(std::string(name));
     }
   }
@@ -86,10 +87,12 @@ void PutRule(const Rule& rule, v1::Rule& out) {
 
 class Reader {
  public:
-  Reader(Document& document, Diagnostics& diagnostics) : document_(document), context_{document.file, &diagnostics, &document} {}
+  Reader(Document& document, Diagnostics& diagnostics)
+      : document_(document), context_{document.file, &diagnostics, &document} {}
 
   void Rules(const v1::PolicyDocument& message) {
-    if (message.rules_size() > kMostRules) return context_.Error({}, "", absl::StrCat("more than ", kMostRules, " rules"));
+    if (message.rules_size() > kMostRules)
+      return context_.Error({}, "", absl::StrCat("more than ", kMostRules, " rules"));
     document_.rules.reserve(message.rules_size());
     for (const v1::Rule& rule : message.rules()) OneRule(rule);
   }
@@ -98,15 +101,18 @@ class Reader {
     texts_ += from.size();
     if (texts_ > kMostTexts) return context_.Error({}, "", "more texts than a policy may have");
     for (const v1::PolicyText& text : from) {
-      if (text.value().size() > kLongestText) context_.Error(Get(text.at()), text.value(), "a text longer than 64 KiB");
-      else out.push_back(Get(text));
+      if (text.value().size() > kLongestText)
+        context_.Error(Get(text.at()), text.value(), "a text longer than 64 KiB");
+      else
+        out.push_back(Get(text));
     }
   }
 
  private:
   void OneRule(const v1::Rule& in) {
     const Position at = Get(in.at());
-    if (in.kind() < v1::RULE_KIND_FILE || in.kind() > v1::RULE_KIND_SIGNAL) return context_.Error(at, in.name(), "a rule of an unknown kind");
+    if (in.kind() < v1::RULE_KIND_FILE || in.kind() > v1::RULE_KIND_SIGNAL)
+      return context_.Error(at, in.name(), "a rule of an unknown kind");
     Rule rule;
     rule.kind = static_cast<RuleKind>(in.kind() - 1);
     rule.name = in.name();
@@ -130,7 +136,8 @@ class Reader {
     rule.max_depth = std::max(-1, in.max_depth());
     rule.signals = in.signals();
     rule.target = in.target();
-    if (rule.kind == RuleKind::kSignal && (rule.signals == 0 || rule.target == 0)) context_.Error(at, in.name(), "no signals or no target");
+    if (rule.kind == RuleKind::kSignal && (rule.signals == 0 || rule.target == 0))
+      context_.Error(at, in.name(), "no signals or no target");
     rule.target_pattern = Get(in.target_pattern());
     rule.pid_min = in.pid_min();
     rule.pid_max = in.pid_max();
@@ -158,9 +165,12 @@ class Reader {
       }
     }
     for (const std::string& word : in.protocols()) {
-      if (word == "tcp") rule.protocols |= kTcp;
-      else if (word == "udp") rule.protocols |= kUdp;
-      else context_.Error(rule.at, word, "unknown protocol");
+      if (word == "tcp")
+        rule.protocols |= kTcp;
+      else if (word == "udp")
+        rule.protocols |= kUdp;
+      else
+        context_.Error(rule.at, word, "unknown protocol");
     }
   }
 
@@ -168,7 +178,8 @@ class Reader {
     rule.redirect.target = Get(in.target());
     rule.redirect.args.assign(in.args().begin(), in.args().end());
     rule.redirect.args_append.assign(in.args_append().begin(), in.args_append().end());
-    for (const v1::NameValue& e : in.environment()) rule.redirect.environment.emplace_back(e.name(), e.value());
+    for (const v1::NameValue& e : in.environment())
+      rule.redirect.environment.emplace_back(e.name(), e.value());
     rule.redirect.preserve_tree = in.preserve_tree();
   }
 
@@ -210,20 +221,29 @@ ResourceLimits GetLimits(const v1::PolicyLimits& l) {
 
 v1::Decision ToProto(Decision decision) {
   switch (decision) {
-    case Decision::kNone: return v1::DECISION_UNSPECIFIED;
-    case Decision::kAllow: return v1::ALLOW;
-    case Decision::kAudit: return v1::AUDIT;
-    case Decision::kRedirect: return v1::REDIRECT;
-    case Decision::kSoftDelete: return v1::SOFT_DELETE;
-    case Decision::kAsk: return v1::ASK;
-    case Decision::kAbsorb: return v1::ABSORB;
-    case Decision::kDeny: return v1::DENY;
+    case Decision::kNone:
+      return v1::DECISION_UNSPECIFIED;
+    case Decision::kAllow:
+      return v1::ALLOW;
+    case Decision::kAudit:
+      return v1::AUDIT;
+    case Decision::kRedirect:
+      return v1::REDIRECT;
+    case Decision::kSoftDelete:
+      return v1::SOFT_DELETE;
+    case Decision::kAsk:
+      return v1::ASK;
+    case Decision::kAbsorb:
+      return v1::ABSORB;
+    case Decision::kDeny:
+      return v1::DENY;
   }
   return v1::DENY;
 }
 
 Decision FromProto(v1::Decision decision) {
-  for (const Decision d : {Decision::kAllow, Decision::kAudit, Decision::kRedirect, Decision::kSoftDelete, Decision::kAsk, Decision::kAbsorb, Decision::kDeny}) {
+  for (const Decision d : {Decision::kAllow, Decision::kAudit, Decision::kRedirect, Decision::kSoftDelete,
+                           Decision::kAsk, Decision::kAbsorb, Decision::kDeny}) {
     if (ToProto(d) == decision) return d;
   }
   return Decision::kNone;
@@ -233,7 +253,8 @@ v1::Posture ToProto(Posture posture) { return static_cast<v1::Posture>(posture);
 v1::LayerKind ToProto(LayerKind kind) { return static_cast<v1::LayerKind>(static_cast<int>(kind) + 1); }
 
 LayerKind FromProto(v1::LayerKind kind) {
-  return kind >= v1::LAYER_BUILTIN && kind <= v1::LAYER_SESSION ? static_cast<LayerKind>(kind - 1) : LayerKind::kSession;
+  return kind >= v1::LAYER_BUILTIN && kind <= v1::LAYER_SESSION ? static_cast<LayerKind>(kind - 1)
+                                                                : LayerKind::kSession;
 }
 
 void ToProto(const Document& d, v1::PolicyDocument& out) {
@@ -246,7 +267,9 @@ void ToProto(const Document& d, v1::PolicyDocument& out) {
   out.set_nested_allowed(d.nested_allowed);
   out.set_on_daemon_loss(d.on_daemon_loss);
   for (size_t i = 0; i < kDefaults; ++i) {
-    if (d.defaults[i] != Decision::kNone) (*out.mutable_defaults())[std::string(DefaultName(static_cast<DefaultFor>(i)))] = ToProto(d.defaults[i]);
+    if (d.defaults[i] != Decision::kNone)
+      (*out.mutable_defaults())[std::string(DefaultName(static_cast<DefaultFor>(i)))] =
+          ToProto(d.defaults[i]);
   }
   for (const Rule& rule : d.rules) PutRule(rule, *out.add_rules());
   PutLimits(d.limits, *out.mutable_limits());
@@ -286,8 +309,10 @@ Document FromProto(const v1::PolicyDocument& m, Diagnostics& diagnostics) {
   d.name = m.name();
   d.description = m.description();
   d.version = m.version();
-  if (m.posture() > v1::POSTURE_UNSPECIFIED && m.posture() <= v1::POSTURE_ISOLATE) d.posture = static_cast<Posture>(m.posture());
-  if (m.enforcement() > v1::ENFORCEMENT_UNSPECIFIED && m.enforcement() <= v1::ENFORCEMENT_BEST_EFFORT) d.enforcement = static_cast<Enforcement>(m.enforcement());
+  if (m.posture() > v1::POSTURE_UNSPECIFIED && m.posture() <= v1::POSTURE_ISOLATE)
+    d.posture = static_cast<Posture>(m.posture());
+  if (m.enforcement() > v1::ENFORCEMENT_UNSPECIFIED && m.enforcement() <= v1::ENFORCEMENT_BEST_EFFORT)
+    d.enforcement = static_cast<Enforcement>(m.enforcement());
   d.nested_allowed = m.nested_allowed();
   d.on_daemon_loss = m.on_daemon_loss();
   for (size_t i = 0; i < kDefaults; ++i) {
@@ -306,7 +331,9 @@ Document FromProto(const v1::PolicyDocument& m, Diagnostics& diagnostics) {
   d.transparent_add.assign(m.transparent_add().begin(), m.transparent_add().end());
   d.transparent_remove.assign(m.transparent_remove().begin(), m.transparent_remove().end());
   d.seccomp = {m.deny_ptrace(), m.deny_bpf(), m.deny_kernel_modules(), m.deny_mount_namespace()};
-  if (m.has_audit()) d.audit = {m.audit().log_allowed(), m.audit().log_denied(), m.audit().log_approved(), m.audit().retention_days(), m.audit().record_every()};
+  if (m.has_audit())
+    d.audit = {m.audit().log_allowed(), m.audit().log_denied(), m.audit().log_approved(),
+               m.audit().retention_days(), m.audit().record_every()};
   for (const v1::PolicyText& t : m.unenforced()) d.unenforced.push_back({t.value(), Get(t.at())});
   return d;
 }

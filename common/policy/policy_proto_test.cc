@@ -53,13 +53,20 @@ TEST_CASE("what a client sends is checked: kinds, decisions, patterns, ports, op
   CHECK(errors([](v1::Rule& r) { r.mutable_paths(0)->set_value("/[a"); }) == 1);
   CHECK(errors([](v1::Rule& r) { r.mutable_paths(0)->set_value(std::string(100000, 'a')); }) == 1);
   CHECK(errors([](v1::Rule& r) { r.add_operations("fly"); }) == 1);
-  CHECK(errors([](v1::Rule& r) { r.set_kind(v1::RULE_KIND_COMMAND); r.add_args_patterns()->set_value("("); }) == 1);
-  CHECK(errors([](v1::Rule& r) { r.set_kind(v1::RULE_KIND_NETWORK); r.add_ports()->set_high(70000); }) == 1);
+  CHECK(errors([](v1::Rule& r) {
+          r.set_kind(v1::RULE_KIND_COMMAND);
+          r.add_args_patterns()->set_value("(");
+        }) == 1);
+  CHECK(errors([](v1::Rule& r) {
+          r.set_kind(v1::RULE_KIND_NETWORK);
+          r.add_ports()->set_high(70000);
+        }) == 1);
   CHECK(errors([](v1::Rule& r) { r.set_kind(v1::RULE_KIND_SIGNAL); }) == 1);
 }
 
 TEST_CASE("every decision has a number of its own") {
-  for (const Decision d : {Decision::kAllow, Decision::kAudit, Decision::kRedirect, Decision::kSoftDelete, Decision::kAsk, Decision::kAbsorb, Decision::kDeny}) {
+  for (const Decision d : {Decision::kAllow, Decision::kAudit, Decision::kRedirect, Decision::kSoftDelete,
+                           Decision::kAsk, Decision::kAbsorb, Decision::kDeny}) {
     CHECK(FromProto(ToProto(d)) == d);
   }
   CHECK(FromProto(v1::DECISION_UNSPECIFIED) == Decision::kNone);

@@ -42,7 +42,9 @@ class Random {
   uint32_t Below(uint32_t n) { return static_cast<uint32_t>(engine_() % n); }
   bool OneIn(uint32_t n) { return Below(n) == 0; }
   template <size_t N>
-  std::string Of(const char* const (&list)[N]) { return list[Below(N)]; }
+  std::string Of(const char* const (&list)[N]) {
+    return list[Below(N)];
+  }
   template <size_t N>
   std::string Some(const char* const (&list)[N]) {
     std::vector<std::string> out;
@@ -54,24 +56,50 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-constexpr const char* kPathPatterns[] = {"/srv/**", "/srv/a", "/srv/a/**", "**/.env", "**/*.pem", "/srv/*/b", "${HOME}/**", "${WORKSPACE}/*", "**",
-                                         "/srv/**/b", "**/secret/**", "**/.env.*", "/home/u/?s/**", "/srv/a*", "/h**e/**", "/srv/a/x.pem", "**/s*t/*.c",
-                                         "${WORKSPACE}/secret/*.c"};
-constexpr const char* kPathNames[] = {"/srv", "/srv/a", "/srv/a/b", "/srv/ab", "/srv/x/y/b", "/home/u", "/home/u/ws", "/home/u/ws/.env", "/a/.env.local",
-                                      "/srv/a/x.pem", "/home/u/ws/secret", "/home/u/ws/secret/m.c", "/x/secret/deep/z", "/", "/srv/secret/.env", "/he", "/hxe/y"};
-constexpr const char* kFileDecisions[] = {"allow", "allow", "deny", "deny", "ask", "audit", "redirect", "soft_delete"};
-constexpr const char* kFileOps[] = {"read", "open", "write", "create", "delete", "rename", "link", "*", "stat", "chmod", "mkdir"};
+constexpr const char* kPathPatterns[] = {"/srv/**",       "/srv/a",         "/srv/a/**",
+                                         "**/.env",       "**/*.pem",       "/srv/*/b",
+                                         "${HOME}/**",    "${WORKSPACE}/*", "**",
+                                         "/srv/**/b",     "**/secret/**",   "**/.env.*",
+                                         "/home/u/?s/**", "/srv/a*",        "/h**e/**",
+                                         "/srv/a/x.pem",  "**/s*t/*.c",     "${WORKSPACE}/secret/*.c"};
+constexpr const char* kPathNames[] = {"/srv",
+                                      "/srv/a",
+                                      "/srv/a/b",
+                                      "/srv/ab",
+                                      "/srv/x/y/b",
+                                      "/home/u",
+                                      "/home/u/ws",
+                                      "/home/u/ws/.env",
+                                      "/a/.env.local",
+                                      "/srv/a/x.pem",
+                                      "/home/u/ws/secret",
+                                      "/home/u/ws/secret/m.c",
+                                      "/x/secret/deep/z",
+                                      "/",
+                                      "/srv/secret/.env",
+                                      "/he",
+                                      "/hxe/y"};
+constexpr const char* kFileDecisions[] = {"allow", "allow", "deny",     "deny",
+                                          "ask",   "audit", "redirect", "soft_delete"};
+constexpr const char* kFileOps[] = {"read", "open", "write", "create", "delete", "rename",
+                                    "link", "*",    "stat",  "chmod",  "mkdir"};
 constexpr const char* kNames[] = {"a.example", "b.a.example", "c.b.a.example", "other.test", "example"};
-constexpr const char* kNamePatterns[] = {"a.example", "*.example", "**.example", "**", "*", "b.*.example", "localhost", "*.a.*"};
-constexpr const char* kCidrs[] = {"10.0.0.0/8", "10.1.0.0/16", "10.1.2.3", "0.0.0.0/0", "::/0", "fd00::/8", "127.0.0.0/9", "10.128.0.0/9", "fd00::5"};
-constexpr const char* kAddresses[] = {"10.1.2.3", "10.1.9.9", "10.200.0.1", "127.0.0.1", "127.200.0.1", "8.8.8.8", "fd00::5", "fd00::6", "::1", "2001:db8::1"};
+constexpr const char* kNamePatterns[] = {"a.example", "*.example",   "**.example", "**",
+                                         "*",         "b.*.example", "localhost",  "*.a.*"};
+constexpr const char* kCidrs[] = {"10.0.0.0/8", "10.1.0.0/16", "10.1.2.3",     "0.0.0.0/0", "::/0",
+                                  "fd00::/8",   "127.0.0.0/9", "10.128.0.0/9", "fd00::5"};
+constexpr const char* kAddresses[] = {"10.1.2.3", "10.1.9.9", "10.200.0.1", "127.0.0.1", "127.200.0.1",
+                                      "8.8.8.8",  "fd00::5",  "fd00::6",    "::1",       "2001:db8::1"};
 constexpr const char* kPorts[] = {"22", "443", "\"400-500\"", "\"1-65535\""};
 constexpr const char* kCommands[] = {"git", "rm", "sh", "env", "g*", "/usr/bin/git", "/opt/**", "**/rm", "*"};
-constexpr const char* kPrograms[] = {"/usr/bin/git", "/opt/t/git", "/usr/bin/rm", "/home/u/ws/rm", "/usr/bin/sh", "/usr/bin/env", "/opt/x"};
+constexpr const char* kPrograms[] = {"/usr/bin/git", "/opt/t/git",   "/usr/bin/rm", "/home/u/ws/rm",
+                                     "/usr/bin/sh",  "/usr/bin/env", "/opt/x"};
 constexpr const char* kExpressions[] = {"push", "^push", "^git push", "-rf?( |$)", "--force", "x$"};
-constexpr const char* kArguments[] = {"push", "--force", "-rf", "x", "git push --force", "-c", "rm -rf x; git push", "rm", "git"};
+constexpr const char* kArguments[] = {
+    "push", "--force", "-rf", "x", "git push --force", "-c", "rm -rf x; git push", "rm", "git"};
 constexpr const char* kSockets[] = {"/run/a.sock", "/run/d/b.sock", "@abs-1", "@other"};
-constexpr const char* kSocketPatterns[] = {"/run/**", "/run/a.sock", "@abs-*", "**", "/run/*", "@*", "**/b.sock"};
+constexpr const char* kSocketPatterns[] = {"/run/**", "/run/a.sock", "@abs-*",   "**",
+                                           "/run/*",  "@*",          "**/b.sock"};
 constexpr const char* kUnixOps[] = {"connect", "bind", "sendto", "*"};
 constexpr const char* kSignals[] = {"@all", "@fatal", "TERM", "9", "@job"};
 constexpr const char* kTargetsList[] = {"self", "session", "external", "system"};
@@ -81,9 +109,15 @@ constexpr const char* kDefaultsList[] = {"allow", "deny", "ask"};
 
 std::string RandomRule(Random& r, RuleKind kind) {
   switch (kind) {
-    case RuleKind::kFile: return absl::StrCat("{paths: ", r.Some(kPathPatterns), ", operations: ", r.Some(kFileOps), ", decision: ", r.Of(kFileDecisions), "}");
-    case RuleKind::kUnix: return absl::StrCat("{paths: ", r.Some(kSocketPatterns), ", operations: ", r.Some(kUnixOps), ", decision: ", r.Of(kDecisionsShort), "}");
-    case RuleKind::kSignal: return absl::StrCat("{signals: ", r.Some(kSignals), ", target: {type: ", r.Of(kTargetsList), "}, decision: ", r.Of(kDecisionsShort), "}");
+    case RuleKind::kFile:
+      return absl::StrCat("{paths: ", r.Some(kPathPatterns), ", operations: ", r.Some(kFileOps),
+                          ", decision: ", r.Of(kFileDecisions), "}");
+    case RuleKind::kUnix:
+      return absl::StrCat("{paths: ", r.Some(kSocketPatterns), ", operations: ", r.Some(kUnixOps),
+                          ", decision: ", r.Of(kDecisionsShort), "}");
+    case RuleKind::kSignal:
+      return absl::StrCat("{signals: ", r.Some(kSignals), ", target: {type: ", r.Of(kTargetsList),
+                          "}, decision: ", r.Of(kDecisionsShort), "}");
     case RuleKind::kNetwork: {
       std::string out = absl::StrCat("{decision: ", r.Of(kDecisionsShort));
       if (r.OneIn(2)) absl::StrAppend(&out, ", domains: ", r.Some(kNamePatterns));
@@ -113,7 +147,8 @@ Layers RandomLayers(Random& r) {
     layer.kind = kind;
     if (r.OneIn(4)) absl::StrAppend(&layer.head, "posture: ", r.Of(kPosturesList), "\n");
     if (kind == LayerKind::kBase && r.OneIn(2)) {
-      absl::StrAppend(&layer.head, "defaults: {command: ", r.Of(kDefaultsList), ", file_write: ", r.Of(kDefaultsList), ", file_read: ", r.Of(kDefaultsList),
+      absl::StrAppend(&layer.head, "defaults: {command: ", r.Of(kDefaultsList),
+                      ", file_write: ", r.Of(kDefaultsList), ", file_read: ", r.Of(kDefaultsList),
                       ", network: ", r.Of(kDefaultsList), "}\n");
     }
     for (uint32_t n = r.Below(14); n > 0; --n) {
@@ -137,7 +172,9 @@ void MakeAct(Random& r, RandomAct& act) {
   switch (static_cast<RuleKind>(r.Below(kRuleKinds))) {
     case RuleKind::kFile: {
       act.a = r.Of(kPathNames);
-      constexpr uint32_t kOps[] = {kOpen | kRead, kWrite, kCreate, kDelete, kRename, kLink, kStat, kMkdir, kSymlink, kChmod, kOpen | kRead | kWrite};
+      constexpr uint32_t kOps[] = {
+          kOpen | kRead,         kWrite, kCreate, kDelete, kRename, kLink, kStat, kMkdir, kSymlink, kChmod,
+          kOpen | kRead | kWrite};
       const uint32_t ops = kOps[r.Below(std::size(kOps))];
       if (ops & (kRename | kLink)) act.b = r.Of(kPathNames);
       act.subject = FileSubject(ops, act.a, act.b);
@@ -151,9 +188,11 @@ void MakeAct(Random& r, RandomAct& act) {
       return;
     case RuleKind::kNetwork:
       if (!r.OneIn(3)) act.a = r.Of(kNames);
-      act.subject = ConnectSubject(*ParseAddress(r.Of(kAddresses)), r.OneIn(2) ? 443 : 22, r.OneIn(2) ? kTcp : kUdp, act.a);
+      act.subject = ConnectSubject(*ParseAddress(r.Of(kAddresses)), r.OneIn(2) ? 443 : 22,
+                                   r.OneIn(2) ? kTcp : kUdp, act.a);
       if (!act.a.empty() && r.OneIn(4)) act.subject = QuerySubject(act.a);
-      act.shown = absl::StrCat("connect ", act.subject.address ? ToString(*act.subject.address) : "query", " ", act.subject.port, " ", act.a);
+      act.shown = absl::StrCat("connect ", act.subject.address ? ToString(*act.subject.address) : "query",
+                               " ", act.subject.port, " ", act.a);
       return;
     case RuleKind::kCommand:
       act.a = r.Of(kPrograms);
@@ -162,7 +201,8 @@ void MakeAct(Random& r, RandomAct& act) {
       act.argv.assign(act.words.begin(), act.words.end());
       act.subject = ExecSubject(act.a, act.argv);
       act.subject.depth = static_cast<int>(r.Below(4));
-      act.shown = absl::StrCat("exec ", act.a, " [", absl::StrJoin(act.words, "|"), "] depth ", act.subject.depth);
+      act.shown =
+          absl::StrCat("exec ", act.a, " [", absl::StrJoin(act.words, "|"), "] depth ", act.subject.depth);
       return;
     case RuleKind::kSignal:
       act.subject = SignalSubject(1 + static_cast<int>(r.Below(20)), 1u << (r.Below(2) ? 0 : r.Below(8)));
@@ -198,11 +238,14 @@ std::string KernelDisagreement(const Compiled& c, const Subject& s, const Refere
   for (size_t i = 0; i < want.layers.size(); ++i) {
     const KernelLayer& layer = c.kernel.layers[i + 1];
     std::optional<Decision> got;
-    if (s.kind == RuleKind::kFile && (s.operations == kStat || s.operations == kWrite)) {  // nothing else implied
-      got = KernelJudgePath(layer, layer.files, s.path, s.operations, s.operations == kStat ? DefaultFor::kFileRead : DefaultFor::kFileWrite);
+    if (s.kind == RuleKind::kFile &&
+        (s.operations == kStat || s.operations == kWrite)) {  // nothing else implied
+      got = KernelJudgePath(layer, layer.files, s.path, s.operations,
+                            s.operations == kStat ? DefaultFor::kFileRead : DefaultFor::kFileWrite);
     } else if (s.kind == RuleKind::kUnix) {
       got = KernelJudgePath(layer, layer.unix_sockets, s.path, s.operations, DefaultFor::kUnixSocket);
-    } else if (s.kind == RuleKind::kNetwork && s.network_op == NetworkOp::kConnect && layer.posture != Posture::kIsolate) {
+    } else if (s.kind == RuleKind::kNetwork && s.network_op == NetworkOp::kConnect &&
+               layer.posture != Posture::kIsolate) {
       got = KernelJudgeAddress(layer, *s.address, s.port, s.protocol);
     } else {
       continue;
@@ -210,7 +253,8 @@ std::string KernelDisagreement(const Compiled& c, const Subject& s, const Refere
     ++(got ? kernel_answers : kernel_asked);
     // A name can only make a rule with a name match earlier: then the kernel had to ask.
     if (got && *got != want.layers[i]) {
-      return absl::StrCat("kernel's layer ", i, ": ", DecisionName(*got), ", reference: ", DecisionName(want.layers[i]));
+      return absl::StrCat("kernel's layer ", i, ": ", DecisionName(*got),
+                          ", reference: ", DecisionName(want.layers[i]));
     }
   }
   return "";
@@ -230,7 +274,8 @@ std::string Disagreement(const Layers& layers, uint64_t act_seed, std::string* s
   if (got.layer == 0) return "";  // decided by a built-in rule, which the reference does not know
   const ReferenceAnswer want = ReferenceEvaluate(c.reference, act.subject, options);
   if (got.decision != want.decision || got.effective != want.effective) {
-    return absl::StrCat("snapshot: ", DecisionName(got.decision), "/", DecisionName(got.effective), ", reference: ", DecisionName(want.decision), "/", DecisionName(want.effective));
+    return absl::StrCat("snapshot: ", DecisionName(got.decision), "/", DecisionName(got.effective),
+                        ", reference: ", DecisionName(want.decision), "/", DecisionName(want.effective));
   }
   return KernelDisagreement(c, act.subject, want);
 }
@@ -242,7 +287,8 @@ Layers Shrink(Layers layers, uint64_t act_seed) {
     for (size_t i = 0; i < layers.size() && !smaller; ++i) {
       Layers less = layers;
       less.erase(less.begin() + i);
-      if (layers[i].kind != LayerKind::kBase && !Disagreement(less, act_seed).empty()) layers = less, smaller = true;
+      if (layers[i].kind != LayerKind::kBase && !Disagreement(less, act_seed).empty())
+        layers = less, smaller = true;
       for (size_t k = 0; !smaller && k < layers[i].rules.size(); ++k) {
         less = layers;
         less[i].rules.erase(less[i].rules.begin() + k);
@@ -268,7 +314,8 @@ void RunCases(uint64_t seed, uint64_t cases) {
       const Layers small = Shrink(layers, act_seed);
       std::string shown, text;
       const std::string what = Disagreement(small, act_seed, &shown);
-      for (const LayerText& layer : small) absl::StrAppend(&text, "--- ", LayerKindName(layer.kind), "\n", layer.Text());
+      for (const LayerText& layer : small)
+        absl::StrAppend(&text, "--- ", LayerKindName(layer.kind), "\n", layer.Text());
       FAIL("seed " << seed << ": " << shown << "\n" << what << "\n" << text);
     }
   }
@@ -296,8 +343,10 @@ TEST_CASE("a disagreement is found and made small") {
   // The reference does not know braces: a planted difference.
   Layers layers(1);
   layers[0].kind = LayerKind::kBase;
-  layers[0].rules = {{RuleKind::kFile, "{paths: [\"/q\"], decision: deny}"}, {RuleKind::kFile, "{paths: [\"/{srv,home,a,x,he,hxe}/**\", \"/{srv,home}\"], decision: deny}"},
-                     {RuleKind::kUnix, "{paths: [\"/run/**\"], decision: allow}"}};
+  layers[0].rules = {
+      {RuleKind::kFile, "{paths: [\"/q\"], decision: deny}"},
+      {RuleKind::kFile, "{paths: [\"/{srv,home,a,x,he,hxe}/**\", \"/{srv,home}\"], decision: deny}"},
+      {RuleKind::kUnix, "{paths: [\"/run/**\"], decision: allow}"}};
   uint64_t act_seed = 0;
   while (act_seed < 1000 && Disagreement(layers, act_seed).empty()) ++act_seed;
   REQUIRE(act_seed < 1000);

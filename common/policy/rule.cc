@@ -7,8 +7,8 @@ namespace agentmon::policy {
 namespace {
 
 constexpr std::array<absl::string_view, kFileOps> kFileOpNames = {
-    "open",  "read",   "stat",   "list",  "readlink", "access",  "write", "create", "mkdir",
-    "chmod", "chown",  "rename", "delete", "rmdir",   "link",    "symlink", "mknod"};
+    "open",  "read",  "stat",   "list",   "readlink", "access", "write",   "create", "mkdir",
+    "chmod", "chown", "rename", "delete", "rmdir",    "link",   "symlink", "mknod"};
 constexpr std::array<absl::string_view, 4> kUnixOpNames = {"connect", "bind", "listen", "sendto"};
 
 template <size_t N>
@@ -34,28 +34,43 @@ uint32_t Parse(const std::array<absl::string_view, N>& names, absl::string_view 
 
 int Strictness(Decision decision) {
   switch (decision) {
-    case Decision::kNone: return 0;
-    case Decision::kAllow: return 1;
-    case Decision::kAudit: return 2;
+    case Decision::kNone:
+      return 0;
+    case Decision::kAllow:
+      return 1;
+    case Decision::kAudit:
+      return 2;
     case Decision::kRedirect:
-    case Decision::kSoftDelete: return 3;
-    case Decision::kAsk: return 4;
-    case Decision::kAbsorb: return 5;
-    case Decision::kDeny: return 6;
+    case Decision::kSoftDelete:
+      return 3;
+    case Decision::kAsk:
+      return 4;
+    case Decision::kAbsorb:
+      return 5;
+    case Decision::kDeny:
+      return 6;
   }
   return 6;
 }
 
 absl::string_view DecisionName(Decision decision) {
   switch (decision) {
-    case Decision::kNone: return "none";
-    case Decision::kAllow: return "allow";
-    case Decision::kAudit: return "audit";
-    case Decision::kRedirect: return "redirect";
-    case Decision::kSoftDelete: return "soft_delete";
-    case Decision::kAsk: return "ask";
-    case Decision::kAbsorb: return "absorb";
-    case Decision::kDeny: return "deny";
+    case Decision::kNone:
+      return "none";
+    case Decision::kAllow:
+      return "allow";
+    case Decision::kAudit:
+      return "audit";
+    case Decision::kRedirect:
+      return "redirect";
+    case Decision::kSoftDelete:
+      return "soft_delete";
+    case Decision::kAsk:
+      return "ask";
+    case Decision::kAbsorb:
+      return "absorb";
+    case Decision::kDeny:
+      return "deny";
   }
   return "deny";
 }
@@ -107,7 +122,8 @@ std::string FileOpNames(uint32_t mask) { return Join(kFileOpNames, mask); }
 std::string UnixOpNames(uint32_t mask) { return Join(kUnixOpNames, mask); }
 
 absl::string_view DefaultName(DefaultFor what) {
-  constexpr absl::string_view kNames[] = {"command", "file_read", "file_write", "network", "unix_socket", "signal"};
+  constexpr absl::string_view kNames[] = {"command", "file_read",   "file_write",
+                                          "network", "unix_socket", "signal"};
   return kNames[static_cast<size_t>(what)];
 }
 

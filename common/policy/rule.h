@@ -32,9 +32,22 @@ enum class Enforcement : uint8_t { kUnset, kRequired, kBestEffort };
 
 // Operations of file rules, one bit each, in the order of FileOperationNames().
 enum FileOp : uint32_t {
-  kOpen = 1u << 0, kRead = 1u << 1, kStat = 1u << 2, kList = 1u << 3, kReadlink = 1u << 4, kAccess = 1u << 5,
-  kWrite = 1u << 6, kCreate = 1u << 7, kMkdir = 1u << 8, kChmod = 1u << 9, kChown = 1u << 10,
-  kRename = 1u << 11, kDelete = 1u << 12, kRmdir = 1u << 13, kLink = 1u << 14, kSymlink = 1u << 15,
+  kOpen = 1u << 0,
+  kRead = 1u << 1,
+  kStat = 1u << 2,
+  kList = 1u << 3,
+  kReadlink = 1u << 4,
+  kAccess = 1u << 5,
+  kWrite = 1u << 6,
+  kCreate = 1u << 7,
+  kMkdir = 1u << 8,
+  kChmod = 1u << 9,
+  kChown = 1u << 10,
+  kRename = 1u << 11,
+  kDelete = 1u << 12,
+  kRmdir = 1u << 13,
+  kLink = 1u << 14,
+  kSymlink = 1u << 15,
   kMknod = 1u << 16,
 };
 constexpr int kFileOps = 17;
@@ -43,10 +56,16 @@ constexpr uint32_t kReadOps = kOpen | kRead | kStat | kList | kReadlink | kAcces
 constexpr uint32_t kWriteOps = kAllFileOps & ~kReadOps;
 
 // Operations of unix_socket_rules.
-enum UnixOp : uint32_t { kUnixConnect = 1u << 0, kUnixBind = 1u << 1, kUnixListen = 1u << 2, kUnixSendto = 1u << 3 };
+enum UnixOp : uint32_t {
+  kUnixConnect = 1u << 0,
+  kUnixBind = 1u << 1,
+  kUnixListen = 1u << 2,
+  kUnixSendto = 1u << 3
+};
 constexpr uint32_t kAllUnixOps = 0xf;
 
-// One bit for a name; 0 for an unknown one. "*" is all. Aliases: truncate and xattr are write, sendmsg is sendto.
+// One bit for a name; 0 for an unknown one. "*" is all. Aliases: truncate and xattr are write, sendmsg is
+// sendto.
 uint32_t ParseFileOp(absl::string_view word);
 uint32_t ParseUnixOp(absl::string_view word);
 std::string FileOpNames(uint32_t mask);  // "read,write"; "*" for all
@@ -66,13 +85,21 @@ constexpr uint8_t kTcp = 1, kUdp = 2;
 
 // Who may get a signal; a target may have several of these relations to the sender.
 enum SignalTarget : uint32_t {
-  kTargetSelf = 1u << 0, kTargetChildren = 1u << 1, kTargetDescendants = 1u << 2, kTargetSiblings = 1u << 3,
-  kTargetSession = 1u << 4, kTargetParent = 1u << 5, kTargetExternal = 1u << 6, kTargetSystem = 1u << 7,
-  kTargetUser = 1u << 8, kTargetProcess = 1u << 9, kTargetPidRange = 1u << 10,
+  kTargetSelf = 1u << 0,
+  kTargetChildren = 1u << 1,
+  kTargetDescendants = 1u << 2,
+  kTargetSiblings = 1u << 3,
+  kTargetSession = 1u << 4,
+  kTargetParent = 1u << 5,
+  kTargetExternal = 1u << 6,
+  kTargetSystem = 1u << 7,
+  kTargetUser = 1u << 8,
+  kTargetProcess = 1u << 9,
+  kTargetPidRange = 1u << 10,
 };
 
 struct Redirect {
-  Text target;                        // file: directory; signal: name; command: program
+  Text target;  // file: directory; signal: name; command: program
   std::vector<std::string> args, args_append;
   std::vector<std::pair<std::string, std::string>> environment;
   bool preserve_tree = false;
@@ -86,18 +113,18 @@ struct Rule {
   absl::Duration timeout = absl::ZeroDuration();  // of a question; zero = the daemon's default
   Position at;
 
-  std::vector<Text> paths;              // file, unix: globs
-  uint32_t operations = 0;              // file, unix: FileOp or UnixOp bits, never 0 once loaded
-  std::vector<Text> domains, cidrs;     // network
+  std::vector<Text> paths;           // file, unix: globs
+  uint32_t operations = 0;           // file, unix: FileOp or UnixOp bits, never 0 once loaded
+  std::vector<Text> domains, cidrs;  // network
   std::vector<PortRange> ports;
-  uint8_t protocols = 0;                // kTcp, kUdp; 0 = any
+  uint8_t protocols = 0;  // kTcp, kUdp; 0 = any
   bool verify_name = false;
   std::vector<Text> commands, args_patterns, args;  // command
   bool anywhere = false;
-  int min_depth = 0, max_depth = -1;    // -1 = no bound
-  uint64_t signals = 0;                 // signal: bit N = signal N
-  uint32_t target = 0;                  // SignalTarget
-  Text target_pattern;                  // of kTargetProcess: a glob on the name
+  int min_depth = 0, max_depth = -1;  // -1 = no bound
+  uint64_t signals = 0;               // signal: bit N = signal N
+  uint32_t target = 0;                // SignalTarget
+  Text target_pattern;                // of kTargetProcess: a glob on the name
   int pid_min = 0, pid_max = 0;
   Redirect redirect;
 };
@@ -106,7 +133,7 @@ enum class DefaultFor : uint8_t { kCommand, kFileRead, kFileWrite, kNetwork, kUn
 constexpr size_t kDefaults = 6;
 absl::string_view DefaultName(DefaultFor what);  // "file_read"
 
-struct ResourceLimits {                // 0 = not limited
+struct ResourceLimits {  // 0 = not limited
   int64_t max_memory_mb = 0, memory_swap_max_mb = -1, cpu_quota_percent = 0, disk_read_bps_max = 0,
           disk_write_bps_max = 0, net_bandwidth_mbps = 0, pids_max = 0;  // swap: -1 = not limited, 0 = none
   absl::Duration command_timeout = absl::ZeroDuration(), session_timeout = absl::ZeroDuration(),
@@ -122,7 +149,7 @@ struct EnvRules {
 struct Audit {
   bool log_allowed = true, log_denied = true, log_approved = true;
   int64_t retention_days = 0;
-  bool record_every = false;           // `record: every`
+  bool record_every = false;  // `record: every`
 };
 
 // System calls that linux.seccomp refuses to a session.
@@ -137,15 +164,15 @@ struct Unenforced {
 };
 
 struct Document {
-  std::string file;                    // as shown in messages
+  std::string file;  // as shown in messages
   std::string name, description;
   int64_t version = 0;
   Posture posture = Posture::kUnset;
   Enforcement enforcement = Enforcement::kUnset;
-  bool nested_allowed = false;         // `nested: allow`
-  std::string on_daemon_loss;          // "", "freeze" or "kill"
+  bool nested_allowed = false;                 // `nested: allow`
+  std::string on_daemon_loss;                  // "", "freeze" or "kill"
   std::array<Decision, kDefaults> defaults{};  // kNone = not given
-  std::vector<Rule> rules;             // in file order within a kind
+  std::vector<Rule> rules;                     // in file order within a kind
   ResourceLimits limits;
   EnvRules env;
   std::vector<std::pair<std::string, std::string>> env_inject;

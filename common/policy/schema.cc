@@ -16,8 +16,10 @@ std::string Quoted(absl::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out.push_back('\\');
-    if (static_cast<unsigned char>(c) < 0x20) absl::StrAppendFormat(&out, "\\u%04x", c);
-    else out.push_back(c);
+    if (static_cast<unsigned char>(c) < 0x20)
+      absl::StrAppendFormat(&out, "\\u%04x", c);
+    else
+      out.push_back(c);
   }
   return out + "\"";
 }
@@ -28,36 +30,55 @@ std::string Enumeration(const Key& key) {
   return absl::StrCat("\"enum\": [", absl::StrJoin(words, ", "), "]");
 }
 
-std::string Reference(absl::string_view section) { return absl::StrCat("{\"$ref\": \"#/$defs/", section, "\"}"); }
+std::string Reference(absl::string_view section) {
+  return absl::StrCat("{\"$ref\": \"#/$defs/", section, "\"}");
+}
 
 // The members of the schema of a value, without braces.
 std::string Members(const Key& key) {
   constexpr absl::string_view kScalar = "\"type\": [\"string\", \"number\", \"boolean\"]";
   switch (key.type) {
-    case ValueType::kText: return std::string(kScalar);
-    case ValueType::kInteger: return "\"type\": \"integer\", \"minimum\": 0";
-    case ValueType::kBool: return "\"type\": \"boolean\"";
-    case ValueType::kDuration: return R"("type": "string", "pattern": "^([0-9.]+(ns|us|ms|s|m|h))+$|^0$")";
-    case ValueType::kTextList: return absl::StrCat("\"type\": \"array\", \"items\": {", kScalar, "}");
-    case ValueType::kTextMap: return absl::StrCat("\"type\": \"object\", \"additionalProperties\": {", kScalar, "}");
-    case ValueType::kWord: return Enumeration(key);
-    case ValueType::kWordList: return absl::StrCat("\"oneOf\": [{", Enumeration(key), "}, {\"type\": \"array\", \"items\": {", Enumeration(key), "}}]");
+    case ValueType::kText:
+      return std::string(kScalar);
+    case ValueType::kInteger:
+      return "\"type\": \"integer\", \"minimum\": 0";
+    case ValueType::kBool:
+      return "\"type\": \"boolean\"";
+    case ValueType::kDuration:
+      return R"("type": "string", "pattern": "^([0-9.]+(ns|us|ms|s|m|h))+$|^0$")";
+    case ValueType::kTextList:
+      return absl::StrCat("\"type\": \"array\", \"items\": {", kScalar, "}");
+    case ValueType::kTextMap:
+      return absl::StrCat("\"type\": \"object\", \"additionalProperties\": {", kScalar, "}");
+    case ValueType::kWord:
+      return Enumeration(key);
+    case ValueType::kWordList:
+      return absl::StrCat("\"oneOf\": [{", Enumeration(key), "}, {\"type\": \"array\", \"items\": {",
+                          Enumeration(key), "}}]");
     case ValueType::kPortList:
       return R"("type": "array", "items": {"oneOf": [{"type": "integer", "minimum": 1, "maximum": 65535}, {"type": "string", "pattern": "^[0-9]+(-[0-9]+)?$"}]})";
-    case ValueType::kSignalList: return R"("type": "array", "items": {"type": ["string", "integer"]})";
+    case ValueType::kSignalList:
+      return R"("type": "array", "items": {"type": ["string", "integer"]})";
     case ValueType::kContext:
       return R"("oneOf": [{"type": "array", "items": {"enum": ["direct", "nested"]}}, {"type": "object", "additionalProperties": false, "properties": {"min_depth": {"type": "integer"}, "max_depth": {"type": "integer", "minimum": -1}}}])";
-    case ValueType::kSection: return absl::StrCat("\"allOf\": [", Reference(key.values[0]), "]");
-    case ValueType::kSectionList: return absl::StrCat("\"type\": \"array\", \"items\": ", Reference(key.values[0]));
-    case ValueType::kAny: return "";
+    case ValueType::kSection:
+      return absl::StrCat("\"allOf\": [", Reference(key.values[0]), "]");
+    case ValueType::kSectionList:
+      return absl::StrCat("\"type\": \"array\", \"items\": ", Reference(key.values[0]));
+    case ValueType::kAny:
+      return "";
   }
   return "";
 }
 
 std::string Property(const Key& key) {
-  const absl::string_view prefix = key.state == KeyState::kNotEnforced ? "Nothing enforces this yet. " : key.state == KeyState::kIgnored ? "Ignored. " : "";
+  const absl::string_view prefix = key.state == KeyState::kNotEnforced ? "Nothing enforces this yet. "
+                                   : key.state == KeyState::kIgnored   ? "Ignored. "
+                                                                       : "";
   const std::string members = Members(key);
-  return absl::StrCat("      ", Quoted(key.name), ": {\"description\": ", Quoted(absl::StrCat(prefix, key.description)), members.empty() ? "" : ", ", members, "}");
+  return absl::StrCat("      ", Quoted(key.name),
+                      ": {\"description\": ", Quoted(absl::StrCat(prefix, key.description)),
+                      members.empty() ? "" : ", ", members, "}");
 }
 
 std::string Object(absl::string_view section) {
@@ -69,8 +90,11 @@ std::string Object(absl::string_view section) {
     decision = decision || key.name == "decision";
     target = target || key.name == "target";
   }
-  std::string out = absl::StrCat("\"type\": \"object\",\n      \"additionalProperties\": false,\n      \"properties\": {\n", absl::StrJoin(properties, ",\n"), "\n      }");
-  if (decision) absl::StrAppend(&out, ",\n      \"required\": [\"decision\"", target ? ", \"target\"" : "", "]");
+  std::string out =
+      absl::StrCat("\"type\": \"object\",\n      \"additionalProperties\": false,\n      \"properties\": {\n",
+                   absl::StrJoin(properties, ",\n"), "\n      }");
+  if (decision)
+    absl::StrAppend(&out, ",\n      \"required\": [\"decision\"", target ? ", \"target\"" : "", "]");
   return out;
 }
 
@@ -82,10 +106,15 @@ std::string JsonSchema() {
     if (!key.section.empty() && !absl::StartsWith(key.section, "table")) sections.insert(key.section);
   }
   std::vector<std::string> definitions;
-  for (const absl::string_view section : sections) definitions.push_back(absl::StrCat("    ", Quoted(section), ": {\n      ", Object(section), "\n    }"));
-  return absl::StrCat("{\n  \"$schema\": \"https://json-schema.org/draft/2020-12/schema\",\n  \"title\": \"agentmon policy\",\n  ", Object(""),
-                      ",\n      \"patternProperties\": {\"^db_\": {\"description\": \"Nothing enforces this yet.\"}},\n  \"$defs\": {\n",
-                      absl::StrJoin(definitions, ",\n"), "\n  }\n}\n");
+  for (const absl::string_view section : sections)
+    definitions.push_back(absl::StrCat("    ", Quoted(section), ": {\n      ", Object(section), "\n    }"));
+  return absl::StrCat(
+      "{\n  \"$schema\": \"https://json-schema.org/draft/2020-12/schema\",\n  \"title\": \"agentmon "
+      "policy\",\n  ",
+      Object(""),
+      ",\n      \"patternProperties\": {\"^db_\": {\"description\": \"Nothing enforces this yet.\"}},\n  "
+      "\"$defs\": {\n",
+      absl::StrJoin(definitions, ",\n"), "\n  }\n}\n");
 }
 
 std::string StarterPolicy() {

@@ -28,7 +28,9 @@ TEST_CASE("the schema is JSON and has every key of the table") {
 TEST_CASE("the starter file loads without a word and has no finding") {
   const LoadResult loaded = LoadPolicy(StarterPolicy(), "starter.yaml");
   for (const Diagnostic& d : loaded.diagnostics) FAIL_CHECK(FormatDiagnostic(d));
-  for (const Diagnostic& d : Lint(std::make_shared<const Document>(loaded.document), LayerKind::kBase, TestOptions())) FAIL_CHECK(FormatDiagnostic(d));
+  for (const Diagnostic& d :
+       Lint(std::make_shared<const Document>(loaded.document), LayerKind::kBase, TestOptions()))
+    FAIL_CHECK(FormatDiagnostic(d));
 }
 
 }  // namespace agentmon::policy

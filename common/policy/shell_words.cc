@@ -8,8 +8,8 @@
 namespace agentmon::policy {
 namespace {
 
-constexpr absl::string_view kReserved[] = {"if", "then", "elif", "else", "fi", "do", "done", "while", "until",
-                                           "!", "{", "}", "esac", "time", "coproc"};
+constexpr absl::string_view kReserved[] = {"if",    "then", "elif", "else", "fi",   "do",   "done",  "while",
+                                           "until", "!",    "{",    "}",    "esac", "time", "coproc"};
 
 bool IsAssignment(absl::string_view word) {
   const size_t equals = word.find('=');
@@ -21,7 +21,8 @@ bool IsAssignment(absl::string_view word) {
 
 class Splitter {
  public:
-  Splitter(std::vector<Words>& out, const ScriptLimits& limits, int depth) : out_(out), limits_(limits), depth_(depth) {}
+  Splitter(std::vector<Words>& out, const ScriptLimits& limits, int depth)
+      : out_(out), limits_(limits), depth_(depth) {}
 
   void Run(absl::string_view script) {
     s_ = script.substr(0, limits_.bytes);
@@ -35,29 +36,46 @@ class Splitter {
     switch (c) {
       case ' ':
       case '\t':
-      case '\r': EndWord(); ++i_; return;
-      case '\n': EndCommand(); ++i_; SkipHereDocuments(); return;
+      case '\r':
+        EndWord();
+        ++i_;
+        return;
+      case '\n':
+        EndCommand();
+        ++i_;
+        SkipHereDocuments();
+        return;
       case ';':
       case '&':
       case '|':
       case '(':
-      case ')': EndCommand(); ++i_; return;
+      case ')':
+        EndCommand();
+        ++i_;
+        return;
       case '<':
-      case '>': return Redirection();
+      case '>':
+        return Redirection();
       case '#':
         if (in_word_) return Char(c);
         i_ = std::min(s_.find('\n', i_), s_.size());
         return;
-      case '\'': return SingleQuoted();
-      case '"': return DoubleQuoted();
+      case '\'':
+        return SingleQuoted();
+      case '"':
+        return DoubleQuoted();
       case '\\':
         ++i_;
-        if (i_ < s_.size() && s_[i_] == '\n') ++i_;
-        else if (i_ < s_.size()) Char(s_[i_]);
+        if (i_ < s_.size() && s_[i_] == '\n')
+          ++i_;
+        else if (i_ < s_.size())
+          Char(s_[i_]);
         return;
       case '$':
-      case '`': return Expansion();
-      default: return Char(c);
+      case '`':
+        return Expansion();
+      default:
+        return Char(c);
     }
   }
 
@@ -102,7 +120,7 @@ class Splitter {
       if (!absl::StartsWith(s_.substr(i_), "$((")) Inner(s_.substr(i_ + 2, end - i_ - 2));
       return Keep(end + 1);
     }
-    if (i_ + 1 < s_.size() && s_[i_ + 1] == '\'' ) {
+    if (i_ + 1 < s_.size() && s_[i_ + 1] == '\'') {
       ++i_;
       return SingleQuoted();
     }
@@ -121,10 +139,14 @@ class Splitter {
   size_t Closing(size_t open) const {
     int level = 0;
     for (size_t k = open; k < s_.size(); ++k) {
-      if (s_[k] == '\\') ++k;
-      else if (s_[k] == '\'') k = std::min(s_.find('\'', k + 1), s_.size() - 1);
-      else if (s_[k] == '(') ++level;
-      else if (s_[k] == ')' && --level == 0) return k;
+      if (s_[k] == '\\')
+        ++k;
+      else if (s_[k] == '\'')
+        k = std::min(s_.find('\'', k + 1), s_.size() - 1);
+      else if (s_[k] == '(')
+        ++level;
+      else if (s_[k] == ')' && --level == 0)
+        return k;
     }
     return s_.size();
   }
@@ -147,7 +169,8 @@ class Splitter {
       i_ = std::min(end + 1, s_.size());
       return;
     }
-    const bool here = first == '<' && absl::StartsWith(s_.substr(i_), "<") && !absl::StartsWith(s_.substr(i_), "<<");
+    const bool here =
+        first == '<' && absl::StartsWith(s_.substr(i_), "<") && !absl::StartsWith(s_.substr(i_), "<<");
     while (i_ < s_.size() && absl::StrContains("<>&|", s_[i_])) ++i_;
     if (here && i_ < s_.size() && s_[i_] == '-') ++i_;
     skip_word_ = true;
@@ -165,7 +188,9 @@ class Splitter {
     word_.clear();
   }
 
-  bool Reserved() const { return std::find(std::begin(kReserved), std::end(kReserved), word_) != std::end(kReserved); }
+  bool Reserved() const {
+    return std::find(std::begin(kReserved), std::end(kReserved), word_) != std::end(kReserved);
+  }
 
   void EndCommand() {
     EndWord();

@@ -13,7 +13,8 @@ namespace {
 const std::filesystem::path kPolicies = std::filesystem::path(AGENTMON_SOURCE_DIR) / "packaging/policies";
 
 absl::StatusOr<PolicyText> Source(absl::string_view name, absl::string_view table) {
-  const std::filesystem::path path = std::filesystem::path(std::string(table)).parent_path() / std::string(name);
+  const std::filesystem::path path =
+      std::filesystem::path(std::string(table)).parent_path() / std::string(name);
   auto text = ReadPolicyFile(path.string());
   if (!text.ok()) return text.status();
   return PolicyText{*text, path.filename().string()};
@@ -43,7 +44,8 @@ TEST_CASE("every row of the tables of the shipped policies holds") {
 TEST_CASE("the shipped policies load without a warning") {
   for (const char* name : {"default", "observe", "strict", "ci"}) {
     const std::string path = (kPolicies / absl::StrCat(name, ".yaml")).string();
-    for (const Diagnostic& d : LoadPolicy(ReadPolicyFile(path).value(), path).diagnostics) FAIL_CHECK(FormatDiagnostic(d));
+    for (const Diagnostic& d : LoadPolicy(ReadPolicyFile(path).value(), path).diagnostics)
+      FAIL_CHECK(FormatDiagnostic(d));
   }
 }
 

@@ -16,13 +16,13 @@ struct Named {
   int number;
 };
 constexpr Named kSignals[] = {
-    {"HUP", SIGHUP},   {"INT", SIGINT},       {"QUIT", SIGQUIT}, {"ILL", SIGILL},   {"TRAP", SIGTRAP},
-    {"ABRT", SIGABRT}, {"IOT", SIGABRT},      {"BUS", SIGBUS},   {"FPE", SIGFPE},   {"KILL", SIGKILL},
-    {"USR1", SIGUSR1}, {"SEGV", SIGSEGV},     {"USR2", SIGUSR2}, {"PIPE", SIGPIPE}, {"ALRM", SIGALRM},
-    {"TERM", SIGTERM}, {"STKFLT", SIGSTKFLT}, {"CHLD", SIGCHLD}, {"CLD", SIGCHLD},  {"CONT", SIGCONT},
-    {"STOP", SIGSTOP}, {"TSTP", SIGTSTP},     {"TTIN", SIGTTIN}, {"TTOU", SIGTTOU}, {"URG", SIGURG},
+    {"HUP", SIGHUP},   {"INT", SIGINT},       {"QUIT", SIGQUIT},     {"ILL", SIGILL},   {"TRAP", SIGTRAP},
+    {"ABRT", SIGABRT}, {"IOT", SIGABRT},      {"BUS", SIGBUS},       {"FPE", SIGFPE},   {"KILL", SIGKILL},
+    {"USR1", SIGUSR1}, {"SEGV", SIGSEGV},     {"USR2", SIGUSR2},     {"PIPE", SIGPIPE}, {"ALRM", SIGALRM},
+    {"TERM", SIGTERM}, {"STKFLT", SIGSTKFLT}, {"CHLD", SIGCHLD},     {"CLD", SIGCHLD},  {"CONT", SIGCONT},
+    {"STOP", SIGSTOP}, {"TSTP", SIGTSTP},     {"TTIN", SIGTTIN},     {"TTOU", SIGTTOU}, {"URG", SIGURG},
     {"XCPU", SIGXCPU}, {"XFSZ", SIGXFSZ},     {"VTALRM", SIGVTALRM}, {"PROF", SIGPROF}, {"WINCH", SIGWINCH},
-    {"IO", SIGIO},     {"POLL", SIGIO},       {"PWR", SIGPWR},   {"SYS", SIGSYS}};
+    {"IO", SIGIO},     {"POLL", SIGIO},       {"PWR", SIGPWR},       {"SYS", SIGSYS}};
 
 constexpr uint64_t Bits(std::initializer_list<int> numbers) {
   uint64_t out = 0;
@@ -30,8 +30,9 @@ constexpr uint64_t Bits(std::initializer_list<int> numbers) {
   return out;
 }
 
-constexpr absl::string_view kTargets[] = {"self", "children", "descendants", "siblings", "session", "parent",
-                                          "external", "system", "user", "process", "pid_range"};
+constexpr absl::string_view kTargets[] = {"self",    "children", "descendants", "siblings",
+                                          "session", "parent",   "external",    "system",
+                                          "user",    "process",  "pid_range"};
 
 }  // namespace
 

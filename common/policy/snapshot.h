@@ -8,8 +8,8 @@
 
 #include "absl/strings/string_view.h"
 #include "common/policy/command_index.h"
-#include "common/policy/network_index.h"
 #include "common/policy/lookthrough.h"
+#include "common/policy/network_index.h"
 #include "common/policy/path_index.h"
 #include "common/policy/rule.h"
 #include "common/policy/variables.h"
@@ -27,26 +27,27 @@ struct LayerInput {
 
 // Our own objects, which no policy opens to an agent.
 struct BuiltinPaths {
-  std::vector<std::string> hidden;       // state and runtime directories: no access at all
-  std::vector<std::string> read_only;    // configuration, binaries, the user's own policies
+  std::vector<std::string> hidden;         // state and runtime directories: no access at all
+  std::vector<std::string> read_only;      // configuration, binaries, the user's own policies
   std::vector<std::string> agent_sockets;  // sockets that an agent may connect to, inside a hidden directory
-  std::vector<std::string> canaries;     // directories: every access, exec and connect is denied
+  std::vector<std::string> canaries;       // directories: every access, exec and connect is denied
   std::vector<std::pair<std::string, uint16_t>> canary_addresses;
 };
 // The paths of an installation: /var/lib/agentmon, /run/agentmon, /etc/agentmon, ...
-BuiltinPaths InstalledPaths(absl::string_view state_dir, absl::string_view runtime_dir, absl::string_view home);
+BuiltinPaths InstalledPaths(absl::string_view state_dir, absl::string_view runtime_dir,
+                            absl::string_view home);
 
 struct CompileOptions {
   Variables variables;
   BuiltinPaths builtin;
   // Directories that are links on this host: a rule on the first is also one on the second.
   std::vector<std::pair<std::string, std::string>> links = {
-      {"/bin", "/usr/bin"}, {"/sbin", "/usr/sbin"}, {"/lib", "/usr/lib"}, {"/lib32", "/usr/lib32"},
+      {"/bin", "/usr/bin"},     {"/sbin", "/usr/sbin"},     {"/lib", "/usr/lib"}, {"/lib32", "/usr/lib32"},
       {"/lib64", "/usr/lib64"}, {"/libx32", "/usr/libx32"}, {"/var/run", "/run"}, {"/var/lock", "/run/lock"}};
 };
 
 struct SignalRule {
-  uint32_t rule;                     // index into CompiledLayer::rules
+  uint32_t rule;  // index into CompiledLayer::rules
   std::vector<Glob> pattern;
 };
 
@@ -58,18 +59,18 @@ struct EnvFilter {
 
 struct CompiledLayer {
   LayerKind kind = LayerKind::kBase;
-  std::string name;                  // "floor: 10-company.yaml"
+  std::string name;  // "floor: 10-company.yaml"
   std::shared_ptr<const Document> document;
-  Posture posture = Posture::kEnforce;          // its own, else that of the layer above
+  Posture posture = Posture::kEnforce;  // its own, else that of the layer above
   Enforcement enforcement = Enforcement::kRequired;
-  std::array<Decision, kDefaults> defaults{};   // kNone outside of the base
+  std::array<Decision, kDefaults> defaults{};         // kNone outside of the base
   std::shared_ptr<const TransparentSet> transparent;  // shared by layers that look through the same names
   PathIndex files, unix_sockets;
   CommandIndex commands;
   NetworkIndex network;
   std::vector<SignalRule> signals;
   EnvFilter env;
-  std::vector<std::string> roots;    // sorted literal paths that a rule of this layer denies or asks to write
+  std::vector<std::string> roots;  // sorted literal paths that a rule of this layer denies or asks to write
 
   const Rule& rule(uint32_t index) const { return document->rules[index]; }
 };
@@ -77,7 +78,7 @@ struct CompiledLayer {
 class Snapshot {
  public:
   const std::vector<CompiledLayer>& layers() const { return layers_; }  // [0] is the built-in one
-  const ResourceLimits& limits() const { return limits_; }  // the strictest of all layers
+  const ResourceLimits& limits() const { return limits_; }              // the strictest of all layers
   SeccompRules seccomp() const { return seccomp_; }
   const std::vector<std::pair<std::string, std::string>>& env_inject() const { return env_inject_; }
   bool nested_allowed() const { return nested_allowed_; }
@@ -111,8 +112,8 @@ struct CompileResult {
 };
 
 // Layers in any order; at most one base (none = built-in base that allows nothing by default but reads).
-// Errors: an undefined variable, a broken pattern, a rule or key that nothing enforces in a layer that requires
-// enforcement. Pure; takes milliseconds for thousands of rules: not for the core thread.
+// Errors: an undefined variable, a broken pattern, a rule or key that nothing enforces in a layer that
+// requires enforcement. Pure; takes milliseconds for thousands of rules: not for the core thread.
 CompileResult Compile(const std::vector<LayerInput>& layers, const CompileOptions& options);
 
 }  // namespace agentmon::policy

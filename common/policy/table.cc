@@ -15,8 +15,12 @@ class Table {
  public:
   Table(absl::string_view file, const PolicySource& source, TableRun& run)
       : source_(source), run_(run), context_{std::string(file), &run.diagnostics, &ignored_} {
-    options_.variables.derived = {{"HOME", "/home/user"}, {"USER", "user"}, {"UID", "1000"}, {"TMPDIR", "/tmp"},
-                                  {"WORKSPACE", "/home/user/project"}, {"GIT_ROOT", "/home/user/project"}};
+    options_.variables.derived = {{"HOME", "/home/user"},
+                                  {"USER", "user"},
+                                  {"UID", "1000"},
+                                  {"TMPDIR", "/tmp"},
+                                  {"WORKSPACE", "/home/user/project"},
+                                  {"GIT_ROOT", "/home/user/project"}};
     evaluate_.approver = true;
   }
 
@@ -33,7 +37,8 @@ class Table {
     const YamlNode* rows = top.Node("rows", ValueType::kSectionList);
     top.Finish();
     if (HasErrors(run_.diagnostics)) return;
-    options_.builtin = InstalledPaths("/var/lib/agentmon", "/run/agentmon", options_.variables.derived["HOME"]);
+    options_.builtin =
+        InstalledPaths("/var/lib/agentmon", "/run/agentmon", options_.variables.derived["HOME"]);
     CompileResult compiled = Compile(inputs_, options_);
     run_.diagnostics.insert(run_.diagnostics.end(), compiled.diagnostics.begin(), compiled.diagnostics.end());
     snapshot_ = compiled.snapshot;
@@ -45,7 +50,9 @@ class Table {
  private:
   void Layers(const YamlNode& node) {
     MapReader map(node, "table_layers", context_);
-    for (const auto& [key, kind] : {std::pair("floor", LayerKind::kFloor), std::pair("user", LayerKind::kUser), std::pair("session", LayerKind::kSession)}) {
+    for (const auto& [key, kind] :
+         {std::pair("floor", LayerKind::kFloor), std::pair("user", LayerKind::kUser),
+          std::pair("session", LayerKind::kSession)}) {
       std::vector<Text> names;
       map.Texts(key, &names);
       for (const Text& name : names) Layer(kind, name);
@@ -81,7 +88,8 @@ class Table {
     map.Finish();
   }
 
-  void Case(absl::string_view verb, const Text& text, const std::string& expect, const std::string& rule, int depth) {
+  void Case(absl::string_view verb, const Text& text, const std::string& expect, const std::string& rule,
+            int depth) {
     auto act = ParseAct(verb, text.value, options_.variables);
     if (!act.ok()) return context_.Error(text.at, text.value, act.status().message());
     TableCase& out = run_.cases.emplace_back();
@@ -97,7 +105,8 @@ class Table {
       const VerdictText described = Describe(*snapshot_, verdict, (*act)->subject);
       effect = std::string(DecisionName(verdict.effective));
       decided = verdict.rule ? described.rule : "default";
-      if (!rule.empty() && rule != decided) out.detail = absl::StrCat("decided by ", decided, ", not by ", rule, "; ");
+      if (!rule.empty() && rule != decided)
+        out.detail = absl::StrCat("decided by ", decided, ", not by ", rule, "; ");
       if (verdict.rule) absl::StrAppend(&decided, " (", described.file, ":", described.at.line, ")");
     }
     if (effect != expect) absl::StrAppend(&out.detail, effect, ", not ", expect, ": ", decided);
@@ -130,7 +139,8 @@ TableRun RunTable(absl::string_view text, absl::string_view file, const PolicySo
   TableRun run;
   const YamlTree tree = YamlTree::Parse(text, file, run.diagnostics);
   if (tree.root() == nullptr) {
-    if (run.diagnostics.empty()) run.diagnostics.push_back({Severity::kError, std::string(file), {1, 1}, "", "the table is empty", ""});
+    if (run.diagnostics.empty())
+      run.diagnostics.push_back({Severity::kError, std::string(file), {1, 1}, "", "the table is empty", ""});
     return run;
   }
   if (!HasErrors(run.diagnostics)) Table(file, source, run).Run(*tree.root());
@@ -141,17 +151,21 @@ std::string JUnit(const std::vector<std::pair<std::string, TableRun>>& runs) {
   std::string out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n";
   for (const auto& [file, run] : runs) {
     const bool broken = HasErrors(run.diagnostics);
-    absl::StrAppendFormat(&out, "  <testsuite name=\"%s\" tests=\"%d\" failures=\"%d\" errors=\"%d\" time=\"%.3f\">\n", Xml(file),
-                          run.cases.size() + broken, run.failed(), broken, run.seconds);
+    absl::StrAppendFormat(
+        &out, "  <testsuite name=\"%s\" tests=\"%d\" failures=\"%d\" errors=\"%d\" time=\"%.3f\">\n",
+        Xml(file), run.cases.size() + broken, run.failed(), broken, run.seconds);
     if (broken) {
       std::string all;
       for (const Diagnostic& d : run.diagnostics) absl::StrAppend(&all, FormatDiagnostic(d), "\n");
       absl::StrAppend(&out, "    <testcase name=\"load\"><error>", Xml(all), "</error></testcase>\n");
     }
     for (const TableCase& c : run.cases) {
-      absl::StrAppendFormat(&out, "    <testcase name=\"%s\" file=\"%s\" line=\"%d\"", Xml(c.name), Xml(c.file), c.at.line);
-      if (c.passed) out += "/>\n";
-      else absl::StrAppend(&out, "><failure message=\"", Xml(c.detail), "\"/></testcase>\n");
+      absl::StrAppendFormat(&out, "    <testcase name=\"%s\" file=\"%s\" line=\"%d\"", Xml(c.name),
+                            Xml(c.file), c.at.line);
+      if (c.passed)
+        out += "/>\n";
+      else
+        absl::StrAppend(&out, "><failure message=\"", Xml(c.detail), "\"/></testcase>\n");
     }
     out += "  </testsuite>\n";
   }

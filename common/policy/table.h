@@ -13,7 +13,7 @@
 namespace agentmon::policy {
 
 struct TableCase {
-  std::string name;    // "open ~/.ssh/id_rsa"
+  std::string name;  // "open ~/.ssh/id_rsa"
   std::string file;
   Position at;
   bool passed = false;
@@ -21,9 +21,9 @@ struct TableCase {
 };
 
 struct TableRun {
-  Diagnostics diagnostics;       // of the table and its policies
+  Diagnostics diagnostics;  // of the table and its policies
   std::vector<TableCase> cases;
-  double seconds = 0;            // filled by the caller
+  double seconds = 0;  // filled by the caller
   bool ok() const;
   size_t failed() const;
 };
@@ -32,7 +32,8 @@ struct TableRun {
 struct PolicyText {
   std::string text, path;
 };
-using PolicySource = std::function<absl::StatusOr<PolicyText>(absl::string_view name, absl::string_view table_file)>;
+using PolicySource =
+    std::function<absl::StatusOr<PolicyText>(absl::string_view name, absl::string_view table_file)>;
 
 TableRun RunTable(absl::string_view text, absl::string_view file, const PolicySource& source);
 

@@ -42,7 +42,8 @@ class Expander {
 
   std::string Tilde(absl::string_view text) {
     if (!absl::StartsWith(text, "~")) return Text(text, 0, 0);
-    if (text.size() > 1 && text[1] != '/') return Fail("another user's home (~name) is not looked up; write its path", 0);
+    if (text.size() > 1 && text[1] != '/')
+      return Fail("another user's home (~name) is not looked up; write its path", 0);
     return absl::StrCat(Reference("HOME", 0, 0), Text(text.substr(1), 1, 0));
   }
 
@@ -76,7 +77,8 @@ class Expander {
 
   // An empty value counts as none, as in ${V:-default} of a shell.
   const std::string* Find(absl::string_view name) const {
-    absl::string_view key = name == "PROJECT_ROOT" && !variables_->derived.contains(name) ? "WORKSPACE" : name;
+    absl::string_view key =
+        name == "PROJECT_ROOT" && !variables_->derived.contains(name) ? "WORKSPACE" : name;
     if (const auto found = variables_->derived.find(key); found != variables_->derived.end()) {
       return found->second.empty() ? nullptr : &found->second;
     }

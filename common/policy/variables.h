@@ -10,8 +10,8 @@
 namespace agentmon::policy {
 
 // What a session's variables stand for. `derived` comes from the daemon's own knowledge of the user and the
-// workspace (HOME, USER, UID, WORKSPACE, GIT_ROOT, TMPDIR); `session` is the environment of the session, which
-// its starter chooses: it never replaces a derived name, and layers of root's do not see it.
+// workspace (HOME, USER, UID, WORKSPACE, GIT_ROOT, TMPDIR); `session` is the environment of the session,
+// which its starter chooses: it never replaces a derived name, and layers of root's do not see it.
 struct Variables {
   std::map<std::string, std::string, std::less<>> derived;
   std::map<std::string, std::string, std::less<>> session;

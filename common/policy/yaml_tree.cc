@@ -56,8 +56,10 @@ class YamlBuilder {
     std::vector<const YamlNode*> merges;
   };
 
-  void Error(Position at, absl::string_view text, absl::string_view message, absl::string_view suggestion = "") {
-    out_.push_back({Severity::kError, file_, at, std::string(text), std::string(message), std::string(suggestion)});
+  void Error(Position at, absl::string_view text, absl::string_view message,
+             absl::string_view suggestion = "") {
+    out_.push_back(
+        {Severity::kError, file_, at, std::string(text), std::string(message), std::string(suggestion)});
   }
 
   void SyntaxError(const yaml_parser_t& parser) {
@@ -80,14 +82,19 @@ class YamlBuilder {
           return false;
         }
         return true;
-      case YAML_SCALAR_EVENT: return OnScalar(event, at);
+      case YAML_SCALAR_EVENT:
+        return OnScalar(event, at);
       case YAML_SEQUENCE_START_EVENT:
         return Push(YamlNode::Kind::kList, at, event.data.sequence_start.anchor);
-      case YAML_MAPPING_START_EVENT: return Push(YamlNode::Kind::kMap, at, event.data.mapping_start.anchor);
+      case YAML_MAPPING_START_EVENT:
+        return Push(YamlNode::Kind::kMap, at, event.data.mapping_start.anchor);
       case YAML_SEQUENCE_END_EVENT:
-      case YAML_MAPPING_END_EVENT: return Close();
-      case YAML_ALIAS_EVENT: return OnAlias(event, at);
-      default: return true;
+      case YAML_MAPPING_END_EVENT:
+        return Close();
+      case YAML_ALIAS_EVENT:
+        return OnAlias(event, at);
+      default:
+        return true;
     }
   }
 
@@ -143,7 +150,8 @@ class YamlBuilder {
     const auto found = anchors_.find(name);
     if (found == anchors_.end() || found->second == nullptr) {
       Error(at, absl::StrCat("*", name),
-            found == anchors_.end() ? "no anchor of this name comes before this alias" : "an alias to what contains it");
+            found == anchors_.end() ? "no anchor of this name comes before this alias"
+                                    : "an alias to what contains it");
       return false;
     }
     return Spend(found->second->weight, at) && Add(found->second);
@@ -203,7 +211,8 @@ class YamlBuilder {
       }
       return;
     }
-    if (from->kind != YamlNode::Kind::kMap) return Error(from->at, from->scalar, "<< takes a map or a list of maps");
+    if (from->kind != YamlNode::Kind::kMap)
+      return Error(from->at, from->scalar, "<< takes a map or a list of maps");
     for (const auto& [key, value] : from->entries) {
       if (into.keys.insert(key->scalar).second) into.node->entries.emplace_back(key, value);
     }
@@ -219,7 +228,8 @@ class YamlBuilder {
   int documents_ = 0;
 };
 
-YamlTree YamlTree::Parse(absl::string_view text, absl::string_view file, Diagnostics& out, const YamlLimits& limits) {
+YamlTree YamlTree::Parse(absl::string_view text, absl::string_view file, Diagnostics& out,
+                         const YamlLimits& limits) {
   YamlTree tree;
   const auto refuse = [&](absl::string_view message) {
     out.push_back({Severity::kError, std::string(file), {1, 1}, "", std::string(message), ""});

@@ -29,11 +29,11 @@ struct YamlNode {
   bool incomplete = false;  // the file ended, or broke, inside this node
   Position at;
   std::string scalar;
-  std::vector<const YamlNode*> items;                               // of a list
-  std::vector<std::pair<const YamlNode*, const YamlNode*>> entries; // of a map; keys are scalars
-  size_t weight = 1;        // nodes below, aliases counted in full
+  std::vector<const YamlNode*> items;                                // of a list
+  std::vector<std::pair<const YamlNode*, const YamlNode*>> entries;  // of a map; keys are scalars
+  size_t weight = 1;                                                 // nodes below, aliases counted in full
 
-  bool IsNull() const;      // empty, ~ or null, not quoted
+  bool IsNull() const;  // empty, ~ or null, not quoted
 };
 
 class YamlTree {

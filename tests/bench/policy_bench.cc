@@ -25,21 +25,45 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double Milliseconds(Clock::time_point from) { return std::chrono::duration<double, std::milli>(Clock::now() - from).count(); }
+double Milliseconds(Clock::time_point from) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - from).count();
+}
 
-// Mixed rules of the kinds that people write: trees, names, extensions, commands with expressions, destinations.
+// Mixed rules of the kinds that people write: trees, names, extensions, commands with expressions,
+// destinations.
 std::string PolicyText(int from, int to) {
-  std::string file = "file_rules:\n", network = "network_rules:\n", command = "command_rules:\n", socket = "unix_socket_rules:\n";
+  std::string file = "file_rules:\n", network = "network_rules:\n", command = "command_rules:\n",
+              socket = "unix_socket_rules:\n";
   for (int i = from; i < to; ++i) {
     switch (i % 10) {
-      case 0: case 1: case 2:
-        absl::StrAppend(&file, "  - {name: f", i, ", paths: [\"/srv/data/p", i, "/**\"], operations: [read, open, write], decision: deny}\n"); break;
-      case 3: absl::StrAppend(&file, "  - {name: f", i, ", paths: [\"${HOME}/d", i % 97, "/x", i, ".conf\"], decision: deny}\n"); break;
-      case 4: absl::StrAppend(&file, "  - {name: f", i, ", paths: [\"**/.secret", i, "\", \"**/*.e", i, "\"], decision: ask}\n"); break;
-      case 5: absl::StrAppend(&file, "  - {name: f", i, ", paths: [\"${HOME}/*/q", i, "/**\"], decision: deny}\n"); break;
-      case 6: absl::StrAppend(&network, "  - {name: n", i, ", domains: [\"*.h", i, ".example.com\"], ports: [443], decision: allow}\n"); break;
-      case 7: absl::StrAppend(&network, "  - {name: n", i, ", cidrs: [\"10.", i / 256 % 256, ".", i % 256, ".0/24\"], decision: deny}\n"); break;
-      case 8: absl::StrAppend(&socket, "  - {name: u", i, ", paths: [\"/run/s", i, ".sock\"], decision: deny}\n"); break;
+      case 0:
+      case 1:
+      case 2:
+        absl::StrAppend(&file, "  - {name: f", i, ", paths: [\"/srv/data/p", i,
+                        "/**\"], operations: [read, open, write], decision: deny}\n");
+        break;
+      case 3:
+        absl::StrAppend(&file, "  - {name: f", i, ", paths: [\"${HOME}/d", i % 97, "/x", i,
+                        ".conf\"], decision: deny}\n");
+        break;
+      case 4:
+        absl::StrAppend(&file, "  - {name: f", i, ", paths: [\"**/.secret", i, "\", \"**/*.e", i,
+                        "\"], decision: ask}\n");
+        break;
+      case 5:
+        absl::StrAppend(&file, "  - {name: f", i, ", paths: [\"${HOME}/*/q", i, "/**\"], decision: deny}\n");
+        break;
+      case 6:
+        absl::StrAppend(&network, "  - {name: n", i, ", domains: [\"*.h", i,
+                        ".example.com\"], ports: [443], decision: allow}\n");
+        break;
+      case 7:
+        absl::StrAppend(&network, "  - {name: n", i, ", cidrs: [\"10.", i / 256 % 256, ".", i % 256,
+                        ".0/24\"], decision: deny}\n");
+        break;
+      case 8:
+        absl::StrAppend(&socket, "  - {name: u", i, ", paths: [\"/run/s", i, ".sock\"], decision: deny}\n");
+        break;
       case 9:
         absl::StrAppend(&command, "  - {name: c", i, ", commands: [tool", i, "]");
         if (i % 50 == 9) absl::StrAppend(&command, ", args_patterns: [\"--force-", i, "( |$)\"]");
@@ -48,7 +72,8 @@ std::string PolicyText(int from, int to) {
     }
   }
   for (int i = 0; i < 10 && from == 0; ++i) {
-    absl::StrAppend(&command, "  - {name: git", i, ", commands: [git], args_patterns: [\"push .*--never-", i, "( |$)\"], decision: deny}\n");
+    absl::StrAppend(&command, "  - {name: git", i, ", commands: [git], args_patterns: [\"push .*--never-", i,
+                    "( |$)\"], decision: deny}\n");
   }
   if (from == 0) absl::StrAppend(&command, "  - {name: git, commands: [git], decision: allow}\n");
   return absl::StrCat("version: 1\nname: bench\n", file, network, command, socket);
@@ -89,7 +114,8 @@ struct Naive {
       if (rule.kind == RuleKind::kFile) files.push_back(std::move(out));
       if (rule.kind != RuleKind::kCommand) continue;
       out.name = rule.commands[0].value;
-      if (!rule.args_patterns.empty()) out.expression = std::make_unique<std::regex>(rule.args_patterns[0].value);
+      if (!rule.args_patterns.empty())
+        out.expression = std::make_unique<std::regex>(rule.args_patterns[0].value);
       commands.push_back(std::move(out));
     }
   }
@@ -103,7 +129,9 @@ struct Naive {
   }
   uint64_t Exec(const std::string& name, const std::string& joined) const {
     for (size_t i = 0; i < commands.size(); ++i) {
-      if (commands[i].name == name && (!commands[i].expression || std::regex_search(joined, *commands[i].expression))) return i;
+      if (commands[i].name == name &&
+          (!commands[i].expression || std::regex_search(joined, *commands[i].expression)))
+        return i;
     }
     return 0;
   }
@@ -113,7 +141,8 @@ void Run(int rules) {
   // A file is at most 4 MiB; larger policies are put together from several.
   std::vector<std::string> texts;
   size_t bytes = 0;
-  for (int from = 0; from < rules; from += 20000) bytes += texts.emplace_back(PolicyText(from, std::min(rules, from + 20000))).size();
+  for (int from = 0; from < rules; from += 20000)
+    bytes += texts.emplace_back(PolicyText(from, std::min(rules, from + 20000))).size();
   double load = 1e18, compile = 1e18;
   std::shared_ptr<const Document> document;
   std::shared_ptr<const Snapshot> snapshot;
@@ -123,33 +152,43 @@ void Run(int rules) {
     for (const std::string& text : texts) {
       LoadResult loaded = LoadPolicy(text, "bench.yaml");
       if (!loaded.ok()) std::printf("%s\n", FormatDiagnostic(loaded.diagnostics[0]).c_str()), std::exit(1);
-      if (all.rules.empty()) all = std::move(loaded.document);
-      else all.rules.insert(all.rules.end(), loaded.document.rules.begin(), loaded.document.rules.end());
+      if (all.rules.empty())
+        all = std::move(loaded.document);
+      else
+        all.rules.insert(all.rules.end(), loaded.document.rules.begin(), loaded.document.rules.end());
     }
     load = std::min(load, Milliseconds(start));
     document = std::make_shared<const Document>(std::move(all));
     const auto from = Clock::now();
     CompileResult compiled = Compile({{LayerKind::kBase, document}}, TestOptions());
     compile = std::min(compile, Milliseconds(from));
-    if (compiled.snapshot == nullptr) std::printf("%s\n", FormatDiagnostic(compiled.diagnostics[0]).c_str()), std::exit(1);
+    if (compiled.snapshot == nullptr)
+      std::printf("%s\n", FormatDiagnostic(compiled.diagnostics[0]).c_str()), std::exit(1);
     snapshot = compiled.snapshot;
   }
-  std::printf("%7d rules: %.1f MB of text, parse %.1f ms, compile %.1f ms, load in all %.1f ms\n", rules, bytes / 1e6, load, compile, load + compile);
+  std::printf("%7d rules: %.1f MB of text, parse %.1f ms, compile %.1f ms, load in all %.1f ms\n", rules,
+              bytes / 1e6, load, compile, load + compile);
 
   const EvaluateOptions options;
-  const auto effect = [&](const Subject& s) { return static_cast<uint64_t>(Evaluate(*snapshot, s, options).effective); };
+  const auto effect = [&](const Subject& s) {
+    return static_cast<uint64_t>(Evaluate(*snapshot, s, options).effective);
+  };
   const Subject miss = FileSubject(kOpen | kRead, "/home/u/ws/src/component/module/file_name.cc");
   const Subject hit = FileSubject(kOpen | kRead, "/srv/data/p1/some/deep/file");
-  const std::vector<absl::string_view> argv = {"git", "-c", "a=b", "push", "--set-upstream", "origin", "feature/some-branch"};
-  const std::vector<absl::string_view> plain = {"git", "push", "--set-upstream", "origin", "feature/some-branch"};
+  const std::vector<absl::string_view> argv = {
+      "git", "-c", "a=b", "push", "--set-upstream", "origin", "feature/some-branch"};
+  const std::vector<absl::string_view> plain = {"git", "push", "--set-upstream", "origin",
+                                                "feature/some-branch"};
   const Subject exec = ExecSubject("/usr/bin/git", plain), behind = ExecSubject("/usr/bin/git", argv);
   const Subject connect = ConnectSubject(*ParseAddress("93.184.216.34"), 443, kTcp, "api.h6.example.com");
   const Subject socket = UnixSubject(kUnixConnect, "/run/user/1000/bus");
-  std::printf("%7d rules: open (no rule) %.0f ns, open (a rule) %.0f ns, exec with 10 expressions %.0f ns, behind options %.0f ns, "
-              "connect by name %.0f ns, unix %.0f ns\n",
-              rules, Time([&] { return effect(miss); }, 100000), Time([&] { return effect(hit); }, 100000),
-              Time([&] { return effect(exec); }, 20000), Time([&] { return effect(behind); }, 20000),
-              Time([&] { return effect(connect); }, 100000), Time([&] { return effect(socket); }, 100000));
+  std::printf(
+      "%7d rules: open (no rule) %.0f ns, open (a rule) %.0f ns, exec with 10 expressions %.0f ns, behind "
+      "options %.0f ns, "
+      "connect by name %.0f ns, unix %.0f ns\n",
+      rules, Time([&] { return effect(miss); }, 100000), Time([&] { return effect(hit); }, 100000),
+      Time([&] { return effect(exec); }, 20000), Time([&] { return effect(behind); }, 20000),
+      Time([&] { return effect(connect); }, 100000), Time([&] { return effect(socket); }, 100000));
 
   if (rules <= 10000) {
     const Naive naive(*document);

@@ -22,7 +22,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const bool matches = glob.Matches(text);
       if (!GlobCovers(glob, glob) && glob.IsLiteral()) __builtin_trap();
       if (kind != GlobKind::kPath || !(absl::StartsWith(text, "/") || absl::StartsWith(text, "@"))) continue;
-      if (!(absl::StartsWith(pattern, "/") || absl::StartsWith(pattern, "@") || absl::StartsWith(pattern, "**"))) continue;
+      if (!(absl::StartsWith(pattern, "/") || absl::StartsWith(pattern, "@") ||
+            absl::StartsWith(pattern, "**")))
+        continue;
       PathIndex index;
       index.Add(glob, 0, 1);
       FirstRules first(1);

@@ -19,7 +19,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Document again = FromProto(message, diagnostics);
   if (HasErrors(diagnostics)) __builtin_trap();  // what a client may send, the daemon must take
   CompileOptions options;
-  options.variables.derived = {{"HOME", "/home/u"}, {"WORKSPACE", "/home/u/ws"}, {"TMPDIR", "/tmp"}, {"USER", "u"}};
+  options.variables.derived = {
+      {"HOME", "/home/u"}, {"WORKSPACE", "/home/u/ws"}, {"TMPDIR", "/tmp"}, {"USER", "u"}};
   const auto document = std::make_shared<const Document>(again);
   Lint(document, LayerKind::kUser, options);
   const CompileResult compiled = Compile({{LayerKind::kBase, document}}, WithStandIns(*document, options));
@@ -28,7 +29,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view argv[] = {"git", "push", "--force"};
   Evaluate(*compiled.snapshot, FileSubject(kRename, "/home/u/ws/.env", "/home/u/x"), evaluate);
   Evaluate(*compiled.snapshot, ExecSubject("/usr/bin/git", argv), evaluate);
-  Evaluate(*compiled.snapshot, ConnectSubject(*ParseAddress("10.0.0.1"), 443, kTcp, "a.example.com"), evaluate);
+  Evaluate(*compiled.snapshot, ConnectSubject(*ParseAddress("10.0.0.1"), 443, kTcp, "a.example.com"),
+           evaluate);
   Evaluate(*compiled.snapshot, UnixSubject(kUnixConnect, "@x"), evaluate);
   Evaluate(*compiled.snapshot, SignalSubject(9, kTargetExternal), evaluate);
   return 0;

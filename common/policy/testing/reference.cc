@@ -30,7 +30,8 @@ std::string Filled(const std::string& text) {
 }
 
 bool PathMatches(const Rule& rule, absl::string_view path) {
-  return std::any_of(rule.paths.begin(), rule.paths.end(), [&](const Text& t) { return ReferenceGlob(Filled(t.value), path, '/'); });
+  return std::any_of(rule.paths.begin(), rule.paths.end(),
+                     [&](const Text& t) { return ReferenceGlob(Filled(t.value), path, '/'); });
 }
 
 class Reference {
@@ -40,11 +41,16 @@ class Reference {
 
   Decision Run() {
     switch (s_.kind) {
-      case RuleKind::kFile: return File();
-      case RuleKind::kUnix: return OnPath(s_.path, s_.operations, 0, DefaultFor::kUnixSocket, RuleKind::kUnix);
-      case RuleKind::kNetwork: return Network();
-      case RuleKind::kCommand: return Command();
-      case RuleKind::kSignal: return Signal();
+      case RuleKind::kFile:
+        return File();
+      case RuleKind::kUnix:
+        return OnPath(s_.path, s_.operations, 0, DefaultFor::kUnixSocket, RuleKind::kUnix);
+      case RuleKind::kNetwork:
+        return Network();
+      case RuleKind::kCommand:
+        return Command();
+      case RuleKind::kSignal:
+        return Signal();
     }
     return Decision::kDeny;
   }
@@ -53,20 +59,26 @@ class Reference {
   Decision Default(DefaultFor what) const {
     if (kind_ != LayerKind::kBase) return Decision::kNone;
     const Decision given = d_.defaults[static_cast<size_t>(what)];
-    return given != Decision::kNone ? given : what == DefaultFor::kFileRead ? Decision::kAllow : Decision::kDeny;
+    return given != Decision::kNone        ? given
+           : what == DefaultFor::kFileRead ? Decision::kAllow
+                                           : Decision::kDeny;
   }
   static Decision Stricter(Decision a, Decision b) { return Strictness(b) > Strictness(a) ? b : a; }
 
-  Decision OnPath(absl::string_view path, uint32_t asked, uint32_t implied, DefaultFor fixed, RuleKind kind) const {
+  Decision OnPath(absl::string_view path, uint32_t asked, uint32_t implied, DefaultFor fixed,
+                  RuleKind kind) const {
     Decision out = Decision::kNone;
     for (int bit = 0; bit < 32; ++bit) {
       const uint32_t op = 1u << bit;
       if (!((asked | implied) & op)) continue;
-      const Rule* rule = First(d_, kind, [&](const Rule& r) { return (r.operations & op) && PathMatches(r, path); });
+      const Rule* rule =
+          First(d_, kind, [&](const Rule& r) { return (r.operations & op) && PathMatches(r, path); });
       if (rule != nullptr) {
         if ((asked & op) || Stops(rule->decision)) out = Stricter(out, rule->decision);
       } else if (asked & op) {
-        const DefaultFor what = kind == RuleKind::kUnix ? fixed : (op & kReadOps) ? DefaultFor::kFileRead : DefaultFor::kFileWrite;
+        const DefaultFor what = kind == RuleKind::kUnix ? fixed
+                                : (op & kReadOps)       ? DefaultFor::kFileRead
+                                                        : DefaultFor::kFileWrite;
         out = Stricter(out, Default(what));
       }
     }
@@ -76,10 +88,13 @@ class Reference {
   Decision File() const {
     uint32_t implied = 0;
     if (s_.operations & (kRename | kLink)) implied |= kOpen | kRead | kWrite;
-    if (s_.operations & (kCreate | kMkdir | kChmod | kChown | kDelete | kRmdir | kSymlink | kMknod)) implied |= kWrite;
+    if (s_.operations & (kCreate | kMkdir | kChmod | kChown | kDelete | kRmdir | kSymlink | kMknod))
+      implied |= kWrite;
     if (s_.operations & (kSymlink | kMknod | kMkdir)) implied |= kCreate;
     Decision out = OnPath(s_.path, s_.operations, implied, DefaultFor::kFileRead, RuleKind::kFile);
-    if (!s_.new_path.empty()) out = Stricter(out, OnPath(s_.new_path, s_.operations, kWrite | kCreate, DefaultFor::kFileRead, RuleKind::kFile));
+    if (!s_.new_path.empty())
+      out = Stricter(
+          out, OnPath(s_.new_path, s_.operations, kWrite | kCreate, DefaultFor::kFileRead, RuleKind::kFile));
     return out;
   }
 
@@ -88,7 +103,8 @@ class Reference {
     bool named = rule.domains.empty();
     for (const Text& t : rule.domains) {
       named = named || t.value == "**" || (!s_.name.empty() && ReferenceGlob(t.value, s_.name, '.'));
-      named = named || (t.value == "localhost" && s_.address && (ToString(*s_.address) == "::1" || absl::StartsWith(ToString(*s_.address), "127.")));
+      named = named || (t.value == "localhost" && s_.address &&
+                        (ToString(*s_.address) == "::1" || absl::StartsWith(ToString(*s_.address), "127.")));
     }
     bool placed = rule.cidrs.empty();
     for (const Text& t : rule.cidrs) {
@@ -110,12 +126,16 @@ class Reference {
     return rule != nullptr ? rule->decision : Default(DefaultFor::kNetwork);
   }
 
-  bool Program(const Rule& rule, const std::string& exe, bool trusted, const std::vector<absl::string_view>& argv, int depth) const {
+  bool Program(const Rule& rule, const std::string& exe, bool trusted,
+               const std::vector<absl::string_view>& argv, int depth) const {
     bool program = rule.commands.empty();
     const std::string name = absl::AsciiStrToLower(ProgramName(exe));
     for (const Text& t : rule.commands) {
-      if (absl::StrContains(t.value, '/')) program = program || (exe[0] == '/' && ReferenceGlob(Filled(t.value), exe, '/'));
-      else program = program || ((trusted || rule.anywhere) && ReferenceGlob(absl::StrReplaceAll(t.value, {{"*", "**"}}), name, '\0'));
+      if (absl::StrContains(t.value, '/'))
+        program = program || (exe[0] == '/' && ReferenceGlob(Filled(t.value), exe, '/'));
+      else
+        program = program || ((trusted || rule.anywhere) &&
+                              ReferenceGlob(absl::StrReplaceAll(t.value, {{"*", "**"}}), name, '\0'));
     }
     if (!program || depth < rule.min_depth || (rule.max_depth >= 0 && depth > rule.max_depth)) return false;
     for (const Text& a : rule.args) {
@@ -135,14 +155,18 @@ class Reference {
     return false;
   }
   static bool AnyAnchored(const Rule& rule) {
-    return std::any_of(rule.args_patterns.begin(), rule.args_patterns.end(), [](const Text& t) { return absl::StrContains(t.value, "^"); });
+    return std::any_of(rule.args_patterns.begin(), rule.args_patterns.end(),
+                       [](const Text& t) { return absl::StrContains(t.value, "^"); });
   }
 
   Decision Command() const {
     const std::vector<absl::string_view> argv(s_.argv.begin(), s_.argv.end());
-    const auto trusted = [](absl::string_view path) { return !absl::StrContains(path, '/') || absl::StartsWith(path, "/usr/bin/"); };
+    const auto trusted = [](absl::string_view path) {
+      return !absl::StrContains(path, '/') || absl::StartsWith(path, "/usr/bin/");
+    };
     const std::string exe(s_.exe);
-    const Rule* rule = First(d_, RuleKind::kCommand, [&](const Rule& r) { return Program(r, exe, trusted(exe), argv, s_.depth); });
+    const Rule* rule = First(d_, RuleKind::kCommand,
+                             [&](const Rule& r) { return Program(r, exe, trusted(exe), argv, s_.depth); });
     Decision out = rule != nullptr ? rule->decision : Default(DefaultFor::kCommand);
     for (const DerivedCommand& derived : LookThrough(ProgramName(exe), s_.argv, TransparentSet())) {
       const std::vector<absl::string_view> inner(derived.argv.begin(), derived.argv.end());
@@ -155,7 +179,9 @@ class Reference {
   }
 
   Decision Signal() const {
-    const Rule* rule = First(d_, RuleKind::kSignal, [&](const Rule& r) { return (r.signals & SignalBit(s_.signal)) && (r.target & s_.target); });
+    const Rule* rule = First(d_, RuleKind::kSignal, [&](const Rule& r) {
+      return (r.signals & SignalBit(s_.signal)) && (r.target & s_.target);
+    });
     return rule != nullptr ? rule->decision : Default(DefaultFor::kSignal);
   }
 
@@ -197,7 +223,8 @@ bool ReferenceGlob(absl::string_view p, absl::string_view s, char separator) {
   return ReferenceGlob(p.substr(1), s.substr(1), separator);
 }
 
-ReferenceAnswer ReferenceEvaluate(const std::vector<ReferenceLayer>& layers, const Subject& subject, const EvaluateOptions& options) {
+ReferenceAnswer ReferenceEvaluate(const std::vector<ReferenceLayer>& layers, const Subject& subject,
+                                  const EvaluateOptions& options) {
   ReferenceAnswer out;
   Posture posture = Posture::kEnforce;
   bool first = true;
@@ -208,8 +235,10 @@ ReferenceAnswer ReferenceEvaluate(const std::vector<ReferenceLayer>& layers, con
     if (said == Decision::kNone) continue;
     const Decision effective = UnderPosture(EffectiveDecision(said, subject, options), posture);
     // Ties go to the outermost; what is stopped is compared by effect, what is not by the word.
-    const bool stops = Strictness(out.effective) > Strictness(Decision::kAudit) || Strictness(effective) > Strictness(Decision::kAudit);
-    const bool wins = first || (stops ? Strictness(effective) > Strictness(out.effective) : Strictness(said) > Strictness(out.decision));
+    const bool stops = Strictness(out.effective) > Strictness(Decision::kAudit) ||
+                       Strictness(effective) > Strictness(Decision::kAudit);
+    const bool wins = first || (stops ? Strictness(effective) > Strictness(out.effective)
+                                      : Strictness(said) > Strictness(out.decision));
     if (wins) out.decision = said, out.effective = effective;
     first = false;
   }

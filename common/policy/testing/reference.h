@@ -15,7 +15,8 @@ struct ReferenceAnswer {
   Decision decision = Decision::kAllow, effective = Decision::kAllow;
   std::vector<Decision> layers;  // what each says; kNone = nothing
 };
-ReferenceAnswer ReferenceEvaluate(const std::vector<ReferenceLayer>& layers, const Subject& subject, const EvaluateOptions& options);
+ReferenceAnswer ReferenceEvaluate(const std::vector<ReferenceLayer>& layers, const Subject& subject,
+                                  const EvaluateOptions& options);
 
 // Patterns of *, **, ? and plain characters only.
 bool ReferenceGlob(absl::string_view pattern, absl::string_view text, char separator);

@@ -8,13 +8,15 @@ namespace agentmon::policy {
 
 CompileOptions TestOptions() {
   CompileOptions options;
-  options.variables.derived = {{"HOME", "/home/u"},          {"USER", "u"},     {"UID", "1000"}, {"WORKSPACE", "/home/u/ws"},
-                               {"GIT_ROOT", "/home/u/ws"}, {"TMPDIR", "/tmp"}};
+  options.variables.derived = {
+      {"HOME", "/home/u"},        {"USER", "u"},     {"UID", "1000"}, {"WORKSPACE", "/home/u/ws"},
+      {"GIT_ROOT", "/home/u/ws"}, {"TMPDIR", "/tmp"}};
   options.builtin = InstalledPaths("/var/lib/agentmon", "/run/agentmon", "/home/u");
   return options;
 }
 
-std::shared_ptr<const Snapshot> MakeSnapshot(const std::vector<TestLayer>& layers, const CompileOptions& options) {
+std::shared_ptr<const Snapshot> MakeSnapshot(const std::vector<TestLayer>& layers,
+                                             const CompileOptions& options) {
   std::vector<LayerInput> inputs;
   std::string problems;
   const auto collect = [&](const Diagnostics& diagnostics) {
@@ -39,7 +41,8 @@ std::string Complaints(absl::string_view text, bool compile) {
   LoadResult loaded = LoadPolicy(text, "p.yaml");
   Diagnostics all = loaded.diagnostics;
   if (loaded.ok() && compile) {
-    const CompileResult compiled = Compile({{LayerKind::kBase, std::make_shared<const Document>(loaded.document)}}, TestOptions());
+    const CompileResult compiled =
+        Compile({{LayerKind::kBase, std::make_shared<const Document>(loaded.document)}}, TestOptions());
     all.insert(all.end(), compiled.diagnostics.begin(), compiled.diagnostics.end());
   }
   std::string out;
@@ -56,11 +59,15 @@ std::string Judge::Exec(absl::string_view exe, std::vector<absl::string_view> ar
   return std::string(DecisionName(Of(ExecSubject(exe, arguments)).effective));
 }
 
-std::string Judge::Connect(absl::string_view address, uint16_t port, uint8_t protocol, absl::string_view name) const {
-  return std::string(DecisionName(Of(ConnectSubject(ParseAddress(address).value(), port, protocol, name)).effective));
+std::string Judge::Connect(absl::string_view address, uint16_t port, uint8_t protocol,
+                           absl::string_view name) const {
+  return std::string(
+      DecisionName(Of(ConnectSubject(ParseAddress(address).value(), port, protocol, name)).effective));
 }
 
-std::string Judge::Query(absl::string_view name) const { return std::string(DecisionName(Of(QuerySubject(name)).effective)); }
+std::string Judge::Query(absl::string_view name) const {
+  return std::string(DecisionName(Of(QuerySubject(name)).effective));
+}
 
 std::string Judge::Unix(uint32_t operation, absl::string_view path) const {
   return std::string(DecisionName(Of(UnixSubject(operation, path)).effective));

@@ -31,11 +31,15 @@ std::string Complaints(absl::string_view text, bool compile = true);
 // Shorthands: the effect ("allow", "deny", "ask") of an act.
 class Judge {
  public:
-  explicit Judge(std::shared_ptr<const Snapshot> snapshot) : snapshot_(std::move(snapshot)) { options.approver = true; }
+  explicit Judge(std::shared_ptr<const Snapshot> snapshot) : snapshot_(std::move(snapshot)) {
+    options.approver = true;
+  }
   explicit Judge(absl::string_view rules) : Judge(MakeBase(rules)) {}
   std::string File(uint32_t operations, absl::string_view path, absl::string_view new_path = {}) const;
-  std::string Exec(absl::string_view exe, std::vector<absl::string_view> arguments) const;  // argv[0] is its name
-  std::string Connect(absl::string_view address, uint16_t port, uint8_t protocol = kTcp, absl::string_view name = {}) const;
+  std::string Exec(absl::string_view exe,
+                   std::vector<absl::string_view> arguments) const;  // argv[0] is its name
+  std::string Connect(absl::string_view address, uint16_t port, uint8_t protocol = kTcp,
+                      absl::string_view name = {}) const;
   std::string Query(absl::string_view name) const;
   std::string Unix(uint32_t operation, absl::string_view path) const;
   std::string Signal(int signal, uint32_t target) const;
