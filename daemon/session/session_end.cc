@@ -87,7 +87,7 @@ void SessionManager::BeginStop(const StatePtr& state, const v1::StopRequest& req
     state->info.set_state(v1::Session::STOPPING);
     Emit(*state, v1::SessionChange::STOP_REQUESTED, state->stopped_by);
   }
-  const auto kill = [this, alive = alive_, state] {
+  const auto kill = [alive = alive_, state] {
     if (!*alive || state->ended) return;
     if (const absl::Status s = state->cgroup->Kill(); !s.ok())
       LogError("stop ", state->info.id(), ": ", s.message());
