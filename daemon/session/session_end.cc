@@ -51,6 +51,21 @@ void SessionManager::EndWhenSettled(const StatePtr& state, int tries_left) {
   });
 }
 
+void SessionManager::EndEmpty() {
+  std::vector<StatePtr> states;
+  for (const auto& [id, state] : sessions_) states.push_back(state);
+  for (const StatePtr& state : states) {
+    if (!state->cgroup.has_value()) {
+      End(state, "the daemon stopped");
+      continue;
+    }
+    const auto populated = state->cgroup->Populated();
+    if (!populated.ok() || *populated) continue;
+    End(state, state->populated_once ? "its last process ended"
+                                     : "the daemon stopped before its first process came");
+  }
+}
+
 void SessionManager::Stop(const Caller& caller, const v1::StopRequest& request, Done<v1::StopResponse> done) {
   if (caller.role == Role::kAgent) {
     return done(Refusal(absl::StatusCode::kPermissionDenied, "IN_A_SESSION",
