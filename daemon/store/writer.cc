@@ -24,6 +24,11 @@ constexpr absl::Duration kIdleRetry = absl::Seconds(10);
 // In trouble new events are looked at this often, to give them to the subscribers.
 constexpr absl::Duration kTroublePause = absl::Milliseconds(20);
 
+// How long the log may become before it is folded in: fewer times cost less, but the limit covers the log too.
+uint64_t LogPages(uint64_t max_bytes) {
+  return std::clamp<uint64_t>(max_bytes / 16 / kPageBytes, 100, 10'000);
+}
+
 }  // namespace
 
 Writer::Writer(const StateDir& dir, const Clock& clock, Intake& intake, Options options)
@@ -102,7 +107,7 @@ void Writer::Run() {
     if (closed && (pending_.empty() || out_of_patience)) break;
   }
   if (!pending_.empty()) LogError("store: ", intake_.waiting(), " events were not written: ", trouble_);
-  for (const Intake::Chunk& chunk : pending_) intake_.GiveUp(chunk);
+  for (Intake::Chunk& chunk : pending_) intake_.GiveUp(std::move(chunk));
   pending_.clear();
   LogHead(true);
   if (file_ != nullptr && !file_->database().Checkpoint())
@@ -153,6 +158,7 @@ void Writer::Idle() {
     file_->database().ReleaseMemory();
   }
   events_ = std::vector<Event>();
+  intake_.ReleaseSpares();
   if (options_.on_idle) options_.on_idle();
   ::malloc_trim(0);
   idle_done_ = true;
@@ -173,6 +179,8 @@ absl::Status Writer::EnsureOpen() {
   }
   if (!file.ok()) return file.status();
   file_ = *std::move(file);
+  const std::string checkpoint = absl::StrCat("PRAGMA wal_autocheckpoint=", LogPages(limits().max_bytes));
+  RETURN_IF_ERROR(file_->database().Exec(checkpoint.c_str()));
   last_seq_ = logged_seq_ = file_->head().last_seq;
   retention_ = std::make_unique<Retention>(*file_, dir_, clock_, limits());
   inode_ = dir_.DatabaseInode();
@@ -272,11 +280,11 @@ absl::Status Writer::PutLosses(const Intake::Losses& losses) {
 void Writer::Published(size_t chunks) {
   size_t next = 0;
   for (size_t i = 0; i < chunks; ++i) {
-    const Intake::Chunk& chunk = pending_.front();
+    Intake::Chunk& chunk = pending_.front();
     for (size_t n = 0; n < chunk.events && options_.on_stored; ++n) {
       options_.on_stored(events_[next++], chunk.published);
     }
-    intake_.Done(chunk);
+    intake_.Done(std::move(chunk));
     pending_.pop_front();
   }
   while (next < used_events_ && options_.on_stored) options_.on_stored(events_[next++], false);
@@ -310,7 +318,7 @@ void Writer::OnFailure(const absl::Status& status, bool in_transaction) {
   internal_errors_ = absl::IsInternal(status) ? internal_errors_ + 1 : 0;
   if (internal_errors_ >= 3 && !pending_.empty()) {
     LogError("store: ", pending_.front().events, " events cannot be stored and are dropped");
-    intake_.GiveUp(pending_.front());
+    intake_.GiveUp(std::move(pending_.front()));
     pending_.pop_front();
   }
   if (trouble_.empty()) {
