@@ -133,7 +133,7 @@ absl::StatusOr<SessionManager::StatePtr> SessionManager::Make(uid_t uid, v1::Ses
   for (const v1::SourceState& source : deps_.observation.Sources()) {
     v1::SourceState* own = state->info.add_sources();
     *own = source;
-    own->clear_events();   // of the session from here on
+    own->clear_events();  // of the session from here on
     own->clear_lost();
   }
   sessions_[state->info.id()] = state;
@@ -346,8 +346,10 @@ void SessionManager::OnEvent(const Event& event) {
   state->info.set_events(state->info.events() + 1);
   for (v1::SourceState& source : *state->info.mutable_sources()) {
     if (source.source() != event.source()) continue;
-    if (event.kind() == v1::LOSS) source.set_lost(source.lost() + event.loss().lost());
-    else source.set_events(source.events() + 1);
+    if (event.kind() == v1::LOSS)
+      source.set_lost(source.lost() + event.loss().lost());
+    else
+      source.set_events(source.events() + 1);
   }
   if (event.judgement().decision() == v1::DENY) state->info.set_denials(state->info.denials() + 1);
   if (event.kind() == v1::EXIT && state->info.origin() == v1::Session::WATCH &&

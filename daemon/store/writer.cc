@@ -24,7 +24,8 @@ constexpr absl::Duration kIdleRetry = absl::Seconds(10);
 // In trouble new events are looked at this often, to give them to the subscribers.
 constexpr absl::Duration kTroublePause = absl::Milliseconds(20);
 
-// How long the log may become before it is folded in: fewer times cost less, but the limit covers the log too.
+// How long the log may become before it is folded in: fewer times cost less, but the limit covers the log
+// too.
 uint64_t LogPages(uint64_t max_bytes) {
   return std::clamp<uint64_t>(max_bytes / 16 / kPageBytes, 100, 10'000);
 }
