@@ -47,7 +47,7 @@ std::vector<PruneCandidate> PickVictims(const std::vector<PruneCandidate>& candi
 
 class Retention {
  public:
-  Retention(BatchWriter& file, const StateDir& dir, const Clock& clock, RetentionLimits limits);
+  Retention(BatchWriter& file, const Clock& clock, RetentionLimits limits);
 
   void SetLimits(const RetentionLimits& limits) { limits_ = limits; }
   // Makes room as fast as rows come in; returns soon while the limit is kept. True when there was something
@@ -88,7 +88,6 @@ class Retention {
   std::vector<PruneCandidate> Candidates(bool kept, std::optional<uint32_t> uid) const;
 
   BatchWriter& file_;
-  const StateDir& dir_;
   const Clock& clock_;
   RetentionLimits limits_;
   bool prepared_ = false;

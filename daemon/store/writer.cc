@@ -183,7 +183,7 @@ absl::Status Writer::EnsureOpen() {
   const std::string checkpoint = absl::StrCat("PRAGMA wal_autocheckpoint=", LogPages(limits().max_bytes));
   RETURN_IF_ERROR(file_->database().Exec(checkpoint.c_str()));
   last_seq_ = logged_seq_ = file_->head().last_seq;
-  retention_ = std::make_unique<Retention>(*file_, dir_, clock_, limits());
+  retention_ = std::make_unique<Retention>(*file_, clock_, limits());
   inode_ = dir_.DatabaseInode();
   replay_sessions_ = true;
   if (options_.on_file_changed) options_.on_file_changed();
