@@ -1,18 +1,14 @@
 #include "common/kernel/seccomp_listener.h"
 
-#include "absl/strings/string_view.h"
-
-#include "absl/strings/str_cat.h"
-
-#include <string>
-
-#include <unistd.h>
-
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/base/status.h"
 
 #ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
