@@ -288,7 +288,8 @@ TEST_CASE("an agent can be run in a directory that was removed") {
   const std::vector<std::string> argv = RunArguments(daemon, {"/bin/echo", "ran"});
   Child::Options options;
   options.setup = [] {
-    if (mkdir("gone", 0700) != 0 || chdir("gone") != 0 || rmdir("../gone") != 0) _exit(98);
+    char gone[] = "/tmp/gone-XXXXXX";
+    if (mkdtemp(gone) == nullptr || chdir(gone) != 0 || rmdir(gone) != 0) _exit(98);
   };
   CHECK(Child(argv, options).Finish().out == "ran\n");
 }
