@@ -52,8 +52,8 @@ std::vector<PruneCandidate> PickVictims(const std::vector<PruneCandidate>& candi
   return victims;
 }
 
-Retention::Retention(BatchWriter& file, const StateDir& dir, const Clock& clock, RetentionLimits limits)
-    : file_(file), dir_(dir), clock_(clock), limits_(limits) {}
+Retention::Retention(BatchWriter& file, const Clock& clock, RetentionLimits limits)
+    : file_(file), clock_(clock), limits_(limits) {}
 
 absl::Status Retention::Prepare() {
   if (prepared_) return absl::OkStatus();

@@ -20,7 +20,6 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "daemon/store/batch_writer.h"
-#include "daemon/store/state_dir.h"
 
 namespace agentmon {
 
@@ -45,7 +44,7 @@ std::vector<PruneCandidate> PickVictims(const std::vector<PruneCandidate>& candi
 
 class Retention {
  public:
-  Retention(BatchWriter& file, const StateDir& dir, const Clock& clock, RetentionLimits limits);
+  Retention(BatchWriter& file, const Clock& clock, RetentionLimits limits);
 
   void SetLimits(const RetentionLimits& limits) { limits_ = limits; }
   // Makes room as fast as rows come in; returns soon while the limit is kept. True when there was something to do.
@@ -85,7 +84,6 @@ class Retention {
   std::vector<PruneCandidate> Candidates(bool kept, std::optional<uint32_t> uid) const;
 
   BatchWriter& file_;
-  const StateDir& dir_;
   const Clock& clock_;
   RetentionLimits limits_;
   bool prepared_ = false;
