@@ -23,7 +23,7 @@ typedef long long am_s64;
 
 #define AM_ARGV_MAX 65536u   /* bytes of argv kept, NULs included */
 #define AM_PATH_MAX 4096u    /* bytes of one path kept */
-#define AM_RING_BYTES (16u << 20)
+#define AM_RING_BYTES (8u << 20)   /* all of it counts as the daemon's memory */
 #define AM_SESSIONS_MAX 4096u
 
 enum am_type {

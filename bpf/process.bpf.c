@@ -14,18 +14,17 @@ volatile am_u32 watch_count = 0; /* trees in `watched` */
 volatile am_u32 collecting = 0;  /* record the edges of every fork and exit on the host */
 am_u64 edges_lost = 0;
 
+/* Both are preallocated: what is allocated in a hook may fail under a burst of forks. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
-  __uint(map_flags, BPF_F_NO_PREALLOC);
-  __uint(max_entries, 65536);
+  __uint(max_entries, 16384);
   __type(key, am_u32);   /* thread-group id */
   __type(value, am_u32); /* number of the watched tree */
 } watched SEC(".maps");
 
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
-  __uint(map_flags, BPF_F_NO_PREALLOC);
-  __uint(max_entries, 65536);
+  __uint(max_entries, 16384);   /* the daemon empties it every few milliseconds */
   __type(key, struct am_key);   /* child */
   __type(value, struct am_key); /* parent */
 } edges SEC(".maps");
@@ -77,7 +76,8 @@ static __always_inline void process_key(struct am_key *key, struct task_struct *
 }
 
 static __always_inline void record_edge(struct am_key *child, struct am_key *parent) {
-  long error = bpf_map_update_elem(&edges, child, parent, BPF_NOEXIST);
+  /* int: before 6.4 the upper half of the result is undefined. */
+  int error = bpf_map_update_elem(&edges, child, parent, BPF_NOEXIST);
   if (error && error != -17 /* EEXIST */) __sync_fetch_and_add(&edges_lost, 1);
 }
 

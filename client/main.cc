@@ -11,7 +11,8 @@ namespace {
 // Closed standard descriptors get a place holder that no child inherits: else a socket would become "stderr".
 void FillStandardDescriptors() {
   for (int fd = 0; fd <= 2; ++fd) {
-    if (fcntl(fd, F_GETFD) == -1) (void)!open("/dev/null", O_RDWR | O_CLOEXEC);   // open takes the lowest: this one
+    if (fcntl(fd, F_GETFD) == -1)
+      (void)!open("/dev/null", O_RDWR | O_CLOEXEC);  // open takes the lowest: this one
   }
 }
 
@@ -21,5 +22,6 @@ int main(int argc, char** argv) {
   FillStandardDescriptors();
   std::vector<std::string> arguments;
   for (int i = 1; i < argc; ++i) arguments.emplace_back(argv[i]);
-  _exit(agentmon::RunCli(arguments, STDOUT_FILENO, STDERR_FILENO));   // no global destructors: gRPC's take time
+  _exit(
+      agentmon::RunCli(arguments, STDOUT_FILENO, STDERR_FILENO));  // no global destructors: gRPC's take time
 }

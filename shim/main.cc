@@ -39,7 +39,7 @@ NotifyResult InstallFilter(bool wanted) {
   if (!wanted) return {-1, "not asked for"};
   absl::StatusOr<UniqueFd> listener = InstallNotifyFilter();
   if (!listener.ok()) return {-1, std::string(listener.status().message())};
-  return {listener->Release(), ""};   // close-on-exec
+  return {listener->Release(), ""};  // close-on-exec
 }
 
 void JoinSession(const ShimOptions& options, std::string token) {
@@ -57,7 +57,7 @@ void JoinSession(const ShimOptions& options, std::string token) {
     const NotifyResult notify = filtered.get_future().get();
     if (absl::Status s = client.Arm(notify.fd, notify.error); !s.ok()) Fail(kExitOwnFailure, s.message());
     armed.set_value();
-    for (;;) pause();   // exec ends this thread; taking the channel down first would only cost time
+    for (;;) pause();  // exec ends this thread; taking the channel down first would only cost time
   });
   filtered.set_value(InstallFilter(attached.get_future().get()));
   armed.get_future().wait();

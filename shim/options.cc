@@ -11,7 +11,8 @@ namespace {
 
 absl::Status CheckComplete(const ShimOptions& options) {
   if (options.socket.empty()) return absl::InvalidArgumentError("--socket is missing");
-  if (options.token_fd < 0) return absl::InvalidArgumentError("--token-fd is missing or not a descriptor's number");
+  if (options.token_fd < 0)
+    return absl::InvalidArgumentError("--token-fd is missing or not a descriptor's number");
   if (options.command == nullptr || options.command[0] == nullptr) {
     return absl::InvalidArgumentError("no command after --");
   }

@@ -9,7 +9,7 @@ namespace {
 
 absl::StatusOr<ShimOptions> Parse(std::vector<const char*> words) {
   words.insert(words.begin(), "agentmon-shim");
-  static std::vector<char*> argv;   // the answer points into it
+  static std::vector<char*> argv;  // the answer points into it
   argv.clear();
   for (const char* word : words) argv.push_back(const_cast<char*>(word));
   argv.push_back(nullptr);

@@ -13,7 +13,8 @@ namespace agentmon {
 void RunAgent(char** command) {
   execvp(command[0], command);
   const int error = errno;
-  Fail(error == ENOENT ? kExitNotFound : kExitNotExecutable, absl::StrCat(command[0], ": ", strerrordesc_np(error)));
+  Fail(error == ENOENT ? kExitNotFound : kExitNotExecutable,
+       absl::StrCat(command[0], ": ", strerrordesc_np(error)));
 }
 
 void Fail(int status, absl::string_view why) {

@@ -9,8 +9,9 @@ inline constexpr int kExitOwnFailure = 125;
 inline constexpr int kExitNotExecutable = 126;
 inline constexpr int kExitNotFound = 127;
 
-// execvp(3): PATH of our environment, files without "#!" go to /bin/sh. Comes back only by ending the process,
-// with 127 when there is no such program and 126 when it cannot be started, as env(1) and the shells do.
+// execvp(3): PATH of our environment, files without "#!" go to /bin/sh. Comes back only by ending the
+// process, with 127 when there is no such program and 126 when it cannot be started, as env(1) and the shells
+// do.
 [[noreturn]] void RunAgent(char** command);
 
 // One line on standard error and _exit: safe under the notify filter, since nothing of it is mediated.

@@ -25,9 +25,11 @@ constexpr size_t kTokenMax = 4096;
 absl::Status CheckServer(int connection) {
   ucred peer{};
   socklen_t size = sizeof(peer);
-  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return ErrnoStatus(errno, "SO_PEERCRED");
+  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+    return ErrnoStatus(errno, "SO_PEERCRED");
   if (peer.uid == 0 || peer.uid == geteuid()) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat("the socket is served by uid ", peer.uid, ", not by root or you"));
+  return absl::PermissionDeniedError(
+      absl::StrCat("the socket is served by uid ", peer.uid, ", not by root or you"));
 }
 
 absl::Status FromGrpc(const grpc::Status& status) {
@@ -44,11 +46,12 @@ void SetDeadline(grpc::ClientContext& context) {
 absl::StatusOr<UniqueFd> ConnectToDaemon(const std::string& socket_path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (socket_path.size() >= sizeof(address.sun_path)) return absl::InvalidArgumentError("the socket's path is too long");
+  if (socket_path.size() >= sizeof(address.sun_path))
+    return absl::InvalidArgumentError("the socket's path is too long");
   std::memcpy(address.sun_path, socket_path.data(), socket_path.size());
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "socket");
-  const timeval timeout{kConnectSeconds, 0};   // connect waits while the daemon's backlog is full
+  const timeval timeout{kConnectSeconds, 0};  // connect waits while the daemon's backlog is full
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return ErrnoStatus(errno, absl::StrCat("connect to ", socket_path));

@@ -10,7 +10,8 @@
 
 namespace agentmon {
 
-// Connects to the daemon and checks who serves there: root, or the caller's own uid; for a root caller root only.
+// Connects to the daemon and checks who serves there: root, or the caller's own uid; for a root caller root
+// only.
 absl::StatusOr<UniqueFd> ConnectToDaemon(const std::string& socket_path);
 
 // Reads what the starter wrote into the token pipe, and closes it.

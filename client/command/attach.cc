@@ -38,7 +38,8 @@ int Attach(const VerbContext& context, const AttachOptions& options) {
     context.output->Line(absl::StrCat("session ", id, ": ", response.processes(),
                                       response.processes() == 1 ? " process" : " processes"));
     for (const v1::SourceState& source : response.session().sources()) {
-      if (!source.active()) Complain(context.err_fd, absl::StrCat("not seen in this session: ", source.why()));
+      if (!source.active())
+        Complain(context.err_fd, absl::StrCat("not seen in this session: ", source.why()));
     }
   }
   return kOk;

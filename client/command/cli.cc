@@ -1,6 +1,8 @@
 #include "client/command/cli.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -40,29 +42,38 @@ CLI::App* AddVerb(CLI::App& parent, Cli& cli, const std::string& name, const std
 CLI::Option* AddRepeated(CLI::App* app, const std::string& name, std::vector<std::string>& values,
                          const std::string& description) {
   return app->add_option(name, values, description)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false);
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
 }
 
 // On every verb, so that they may stand anywhere before "--".
 void AddCommonOptions(CLI::App& app, VerbContext& context, bool has_json) {
   if (has_json) app.add_flag("--json", context.json, "Print JSON");
-  app.add_option("--socket", context.socket, "Socket of the daemon; default AGENTMON_SOCKET, then "
-                                             "/run/agentmon/agentmond.sock")->type_name("PATH");
-  OneOf(app.add_option("--color", context.color, "Colours; auto asks the terminal and NO_COLOR"), "auto|always|never");
+  app.add_option("--socket", context.socket,
+                 "Socket of the daemon; default AGENTMON_SOCKET, then "
+                 "/run/agentmon/agentmond.sock")
+      ->type_name("PATH");
+  OneOf(app.add_option("--color", context.color, "Colours; auto asks the terminal and NO_COLOR"),
+        "auto|always|never");
 }
 
 void AddRunOptions(CLI::App* verb, RunOptions& run) {
   verb->add_option("--name", run.name, "Name of the session, free text")->type_name("NAME");
   verb->add_option("--workspace", run.workspace, "Directory that the agent works on; default the current one")
       ->type_name("DIR");
-  AddRepeated(verb, "--label", run.labels, "Label of the session; may be given again")->type_name("KEY=VALUE");
+  AddRepeated(verb, "--label", run.labels, "Label of the session; may be given again")
+      ->type_name("KEY=VALUE");
   verb->add_flag("--allow-root", run.allow_root, "Run the agent even as root");
   verb->add_flag("--exec", run.exec, "Become the agent: no parent process, no line at the end");
   verb->add_flag("--quiet,-q", run.quiet, "No line at the end");
   verb->footer(
-      "The agent keeps its terminal, process group, directory, environment and descriptors. agentmon passes on "
-      "HUP and TERM, stops and continues with it, and ends as it ends: with its exit status, or by its signal. "
-      "Failures of agentmon itself are status 125 with the reason on standard error; 126 and 127 say that the "
+      "The agent keeps its terminal, process group, directory, environment and descriptors. agentmon passes "
+      "on "
+      "HUP and TERM (and stops the session 3 seconds later), and INT, QUIT, USR1 and USR2 that a process "
+      "sends; it "
+      "stops and continues with the agent, and ends as it ends: with its exit status, or by its signal. "
+      "Failures of agentmon itself are status 125 with the reason on standard error; 126 and 127 say that "
+      "the "
       "command is not executable or not found.\n\n"
       "Examples:\n"
       "  agentmon run -- claude\n"
@@ -71,30 +82,36 @@ void AddRunOptions(CLI::App* verb, RunOptions& run) {
 
 void AddRun(CLI::App& app, Cli& cli) {
   AddRunOptions(AddVerb(app, cli, "run", "Run an agent in a new session that records what it does",
-                        [&cli] { return Run(cli.context, cli.run); }), cli.run);
+                        [&cli] { return Run(cli.context, cli.run); }),
+                cli.run);
 }
 
 void AddAttachOptions(CLI::App* verb, Cli& cli) {
   AddPid(*verb, cli.attach.pid, "Process to take in, with all its descendants");
   verb->get_option("--pid")->required();
   verb->add_option("--name", cli.attach.name, "Name of the session, free text")->type_name("NAME");
-  AddRepeated(verb, "--label", cli.attach.labels, "Label of the session; may be given again")->type_name("KEY=VALUE");
-  verb->footer("What the process did before is not known, and the sources that an agent sets up for itself at its "
-               "start do not see it: 'agentmon session show' says which.\n\n"
-               "Examples:\n"
-               "  agentmon attach --pid \"$(pgrep -n claude)\"");
+  AddRepeated(verb, "--label", cli.attach.labels, "Label of the session; may be given again")
+      ->type_name("KEY=VALUE");
+  verb->footer(
+      "What the process did before is not known, and the sources that an agent sets up for itself at its "
+      "start do not see it: 'agentmon session show' says which.\n\n"
+      "Examples:\n"
+      "  agentmon attach --pid \"$(pgrep -n claude)\"");
 }
 
 void AddAttach(CLI::App& app, Cli& cli) {
   AddAttachOptions(AddVerb(app, cli, "attach", "Record a process that already runs, and its descendants",
-                           [&cli] { return Attach(cli.context, cli.attach); }), cli);
+                           [&cli] { return Attach(cli.context, cli.attach); }),
+                   cli);
 }
 
 void AddSession(CLI::App& app, Cli& cli) {
   CLI::App* session = AddVerb(app, cli, "session", "Start, list, show and stop sessions", nullptr);
   session->require_subcommand(1);
-  session->footer("A session is named by its id, by the beginning of its id (4 characters at least), or by its name.");
-  AddRunOptions(AddVerb(*session, cli, "start", "The same as agentmon run", [&cli] { return Run(cli.context, cli.run); }),
+  session->footer(
+      "A session is named by its id, by the beginning of its id (4 characters at least), or by its name.");
+  AddRunOptions(AddVerb(*session, cli, "start", "The same as agentmon run",
+                        [&cli] { return Run(cli.context, cli.run); }),
                 cli.run);
   CLI::App* list = AddVerb(*session, cli, "list", "List the running sessions",
                            [&cli] { return SessionList(cli.context, cli.session); });
@@ -106,24 +123,32 @@ void AddSession(CLI::App& app, Cli& cli) {
                            [&cli] { return SessionStop(cli.context, cli.session); });
   stop->add_option("ID", cli.session.id, "Session")->type_name("ID");
   stop->add_flag("--all", cli.session.all, "Every session of yours");
-  stop->add_option("--grace", cli.session.grace, "Time between SIGTERM and the kill; default 3, 0 kills at once")
-      ->type_name("SECONDS")->check(CLI::Range(0.0, 3600.0));
+  stop->add_option("--grace", cli.session.grace,
+                   "Time between SIGTERM and the kill; default 3, 0 kills at once")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 3600.0));
   AddAttachOptions(AddVerb(*session, cli, "attach", "The same as agentmon attach",
-                           [&cli] { return Attach(cli.context, cli.attach); }), cli);
+                           [&cli] { return Attach(cli.context, cli.attach); }),
+                   cli);
 }
 
 void AddFilterOptions(CLI::App* verb, TimelineOptions& timeline) {
-  verb->add_option("--session", timeline.session, "Session, or 'all'; default the newest one")->type_name("ID");
-  verb->add_option("--since", timeline.since, "From this time on: 10m, 2h, 3d ago; 14:05; 2026-01-31; RFC 3339")
+  verb->add_option("--session", timeline.session, "Session, or 'all'; default all, and for --tree the newest")
+      ->type_name("ID");
+  verb->add_option("--since", timeline.since,
+                   "From this time on: 10m, 2h, 3d ago; 14:05; 2026-01-31; RFC 3339")
       ->type_name("TIME");
   verb->add_option("--until", timeline.until, "Up to this time")->type_name("TIME");
-  AddRepeated(verb, "--kind", timeline.kinds, "Kind of event, or a group: process, file, net, unix; may be given again")
+  AddRepeated(verb, "--kind", timeline.kinds,
+              "Kind of event, or a group: process, file, net, unix; may be given again")
       ->type_name("KIND");
   OneOf(verb->add_option("--verdict", timeline.verdict, "What the policy decided"),
         "allow|audit|redirect|soft_delete|ask|approve|deny");
   OneOf(verb->add_option("--enforced", timeline.enforced, "Whether the decision took effect"), "yes|no");
-  verb->add_option("--path", timeline.path, "Path or new path; * within a segment, ** across, ?")->type_name("GLOB");
-  verb->add_option("--dest", timeline.dest, "Address, address:port, CIDR, unix socket path or @name")->type_name("DEST");
+  verb->add_option("--path", timeline.path, "Path or new path; * within a segment, ** across, ?")
+      ->type_name("GLOB");
+  verb->add_option("--dest", timeline.dest, "Address, address:port, CIDR, unix socket path or @name")
+      ->type_name("DEST");
   verb->add_option("--exe", timeline.exe, "Executable of the process")->type_name("GLOB");
   AddPid(*verb, timeline.pid, "Process");
 }
@@ -134,12 +159,18 @@ void AddTimeline(CLI::App& app, Cli& cli) {
   AddFilterOptions(timeline, cli.timeline);
   timeline->add_flag("--follow,-f", cli.timeline.follow, "Go on with new events as they happen; ^C ends it");
   timeline->add_flag("--tree", cli.timeline.tree, "Processes as a tree, with what each one did");
-  timeline->add_option("--limit", cli.timeline.limit, "The newest N events; 0 = all. Default 1000 in a table, else all; "
-                                                      "with --follow 10 stored ones first")->type_name("N");
-  OneOf(timeline->add_option("--format", cli.timeline.format, "json is one object a line"), "table|json|csv");
+  timeline
+      ->add_option("--limit", cli.timeline.limit,
+                   "The newest N events; 0 = all. Default 1000 in a table, else all; "
+                   "with --follow 10 stored ones first")
+      ->type_name("N");
+  OneOf(
+      timeline->add_option("--format", cli.timeline.format, "Form of the output; json is one object a line"),
+      "table|json|csv");
   timeline->footer(
-      "Counts with × are exact, those with ≥ come from a source that may merge repetitions. 'as asked' marks names "
-      "that a program asked for; whether its call succeeded was not seen.\n\n"
+      "Counts with × are exact, those with ≥ come from a source that may merge repetitions. A '?' behind the "
+      "kind "
+      "marks what a program asked for; whether its call succeeded was not seen.\n\n"
       "Examples:\n"
       "  agentmon timeline\n"
       "  agentmon timeline --tree --since 1h\n"
@@ -151,19 +182,25 @@ void AddTimeline(CLI::App& app, Cli& cli) {
 }
 
 void AddWatch(CLI::App& app, Cli& cli) {
-  CLI::App* watch = AddVerb(app, cli, "watch", "Show what a running process does, without taking it into a session",
-                            [&cli] { return Watch(cli.context, cli.watch); });
+  CLI::App* watch =
+      AddVerb(app, cli, "watch", "Show what a running process does, without taking it into a session",
+              [&cli] { return Watch(cli.context, cli.watch); });
   AddPid(*watch, cli.watch.pid, "Process to watch, with all its descendants");
   watch->get_option("--pid")->required();
-  watch->add_option("--duration", cli.watch.duration, "End after this time; default when the process ends, or ^C")
-      ->type_name("SECONDS")->check(CLI::Range(0.001, 1e7));
-  OneOf(watch->add_option("--format", cli.watch.format, "json is one object a line"), "table|json");
+  watch
+      ->add_option("--duration", cli.watch.duration,
+                   "End after this time; default when the process ends, or ^C")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.001, 1e7));
+  OneOf(watch->add_option("--format", cli.watch.format, "Form of the output; json is one object a line"),
+        "table|json");
   watch->footer("Examples:\n  agentmon watch --pid 4711 --duration 30");
 }
 
 void AddStatus(CLI::App& app, Cli& cli) {
-  CLI::App* status = AddVerb(app, cli, "status", "Show whether the daemon is well: its sources, its store, its warnings",
-                             [&cli] { return Status(cli.context, cli.status); });
+  CLI::App* status =
+      AddVerb(app, cli, "status", "Show whether the daemon is well: its sources, its store, its warnings",
+              [&cli] { return Status(cli.context, cli.status); });
   OneOf(status->add_option("--output", cli.status.format, "The same as --json, as a choice"), "table|json");
 }
 
@@ -171,7 +208,8 @@ void AddCommonOptionsBelow(CLI::App& app, VerbContext& context) {
   for (CLI::App* verb : app.get_subcommands([](CLI::App*) { return true; })) {
     const std::string& name = verb->get_name();
     const bool has_children = !verb->get_subcommands([](CLI::App*) { return true; }).empty();
-    if (!has_children || name == "timeline") AddCommonOptions(*verb, context, name != "run" && name != "start");
+    if (!has_children || name == "timeline")
+      AddCommonOptions(*verb, context, name != "run" && name != "start");
     AddCommonOptionsBelow(*verb, context);
   }
 }
@@ -184,12 +222,21 @@ const CLI::App* Deepest(const CLI::App& app) {
 
 bool RunsAgent(const CLI::App& app) { return app.get_name() == "run" || app.get_name() == "start"; }
 
+// The verb's exit status, unless its output could not be written. A reader that has gone away is no failure.
+int Finish(const VerbContext& context, int exit_status) {
+  context.output->Flush();
+  if (context.output->ok()) return exit_status;
+  if (context.output->error() == EPIPE) return kOk;
+  return context.Fail(kNegative,
+                      absl::StrCat("write the output: ", strerrordesc_np(context.output->error())));
+}
+
 int Dispatch(const Cli& cli, const CLI::App& verb) {
   if (cli.context.has_command && !RunsAgent(verb)) {
     return cli.context.Fail(kUsage, absl::StrCat("'--' and a command make no sense for ", FullName(verb)));
   }
   for (const auto& [app, action] : cli.verbs) {
-    if (app == &verb) return action();
+    if (app == &verb) return Finish(cli.context, action());
   }
   return cli.context.Fail(kUsage, "no verb: 'agentmon --help' lists them");
 }
@@ -197,12 +244,13 @@ int Dispatch(const Cli& cli, const CLI::App& verb) {
 }  // namespace
 
 std::unique_ptr<CLI::App> MakeApp(Cli& cli) {
-  auto app = std::make_unique<CLI::App>("agentmon records what AI coding agents do on this host.", "agentmon");
+  auto app =
+      std::make_unique<CLI::App>("agentmon records what AI coding agents do on this host.", "agentmon");
   app->formatter(std::make_shared<HelpFormatter>());
   app->set_help_flag("-h,--help", "Show this help");
   app->set_version_flag("--version", std::string("agentmon ") + AGENTMON_VERSION, "Show the version");
   app->require_subcommand(1);
-  app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);   // aliases may set defaults
+  app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // aliases may set defaults
   AddCommonOptions(*app, cli.context, false);
   AddRun(*app, cli);
   AddTimeline(*app, cli);
@@ -224,10 +272,15 @@ std::unique_ptr<CLI::App> MakeApp(Cli& cli) {
 std::string UsageTail(const CLI::App& app) { return RunsAgent(app) ? "-- CMD [ARGS]..." : ""; }
 
 std::string FullName(const CLI::App& app) {
-  return app.get_parent() == nullptr ? app.get_name() : absl::StrCat(FullName(*app.get_parent()), " ", app.get_name());
+  return app.get_parent() == nullptr ? app.get_name()
+                                     : absl::StrCat(FullName(*app.get_parent()), " ", app.get_name());
 }
 
-int RunCli(const std::vector<std::string>& arguments, int out_fd, int err_fd) {
+int RunCli(std::vector<std::string> arguments, int out_fd, int err_fd) {
+  if (!arguments.empty() && arguments[0] == "help") {  // "help run" as "run --help"
+    arguments.erase(arguments.begin());
+    arguments.push_back("--help");
+  }
   Output output(out_fd);
   Cli cli;
   cli.context.output = &output;
@@ -237,7 +290,8 @@ int RunCli(const std::vector<std::string>& arguments, int out_fd, int err_fd) {
   if (cli.context.has_command) cli.context.command.assign(dashes + 1, arguments.end());
   const std::unique_ptr<CLI::App> app = MakeApp(cli);
   try {
-    app->parse(std::vector<std::string>(std::make_reverse_iterator(dashes), arguments.rend()));   // it wants them so
+    app->parse(
+        std::vector<std::string>(std::make_reverse_iterator(dashes), arguments.rend()));  // it wants them so
   } catch (const CLI::CallForVersion& version) {
     output.Line(version.what());
     return kOk;

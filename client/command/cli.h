@@ -1,5 +1,5 @@
-// The command line of agentmon: verbs, options and what they do. One definition for the program, the manual pages
-// and the completions.
+// The command line of agentmon: verbs, options and what they do. One definition for the program, the manual
+// pages and the completions.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -33,8 +33,8 @@ struct Cli {
   StatusOptions status;
 };
 
-// An option whose value is named A|B|C takes one of these. Descriptions are one sentence; a footer's lines that
-// start with two blanks are examples.
+// An option whose value is named A|B|C takes one of these. Descriptions are one sentence; a footer's lines
+// that start with two blanks are examples.
 std::unique_ptr<CLI::App> MakeApp(Cli& cli);
 
 // What stands behind the options in the usage of a verb: "-- CMD [ARGS]...", or nothing.
@@ -44,6 +44,6 @@ std::string UsageTail(const CLI::App& app);
 std::string FullName(const CLI::App& app);
 
 // Parses and runs. The words from the first "--" on are split off before anything looks at them.
-int RunCli(const std::vector<std::string>& arguments, int out_fd, int err_fd);
+int RunCli(std::vector<std::string> arguments, int out_fd, int err_fd);
 
 }  // namespace agentmon

@@ -12,7 +12,7 @@ namespace agentmon {
 namespace {
 
 constexpr int kColumns = 80;
-constexpr int kIndent = 26;   // where the descriptions start
+constexpr int kIndent = 26;  // where the descriptions start
 
 std::string Entry(const std::string& left, const std::string& right) {
   std::string out = absl::StrCat("  ", left);
@@ -26,7 +26,8 @@ std::string Footer(const std::string& footer) {
   std::string out;
   for (const absl::string_view line : absl::StrSplit(footer, '\n')) {
     const bool is_example = line.substr(0, 2) == "  ";
-    absl::StrAppend(&out, is_example ? std::string(line) : absl::StrJoin(WrapWords(line, kColumns), "\n"), "\n");
+    absl::StrAppend(&out, is_example ? std::string(line) : absl::StrJoin(WrapWords(line, kColumns), "\n"),
+                    "\n");
   }
   return out;
 }
@@ -35,7 +36,8 @@ std::string Footer(const std::string& footer) {
 
 std::string UsageLine(const CLI::App& app) {
   std::string usage = absl::StrCat(FullName(app), " [OPTIONS]");
-  for (const CLI::Option* option : app.get_options([](const CLI::Option* o) { return o->get_positional(); })) {
+  for (const CLI::Option* option :
+       app.get_options([](const CLI::Option* o) { return o->get_positional(); })) {
     absl::StrAppend(&usage, " [", option->get_name(true), "]");
   }
   if (!app.get_subcommands([](const CLI::App*) { return true; }).empty()) {
@@ -46,8 +48,8 @@ std::string UsageLine(const CLI::App& app) {
 }
 
 std::string HelpFormatter::make_help(const CLI::App* app, std::string, CLI::AppFormatMode) const {
-  std::string out = absl::StrCat("Usage: ", UsageLine(*app), "\n\n", absl::StrJoin(WrapWords(app->get_description(), kColumns), "\n"),
-                                 "\n");
+  std::string out = absl::StrCat("Usage: ", UsageLine(*app), "\n\n",
+                                 absl::StrJoin(WrapWords(app->get_description(), kColumns), "\n"), "\n");
   const std::vector<const CLI::App*> verbs = app->get_subcommands([](const CLI::App*) { return true; });
   if (!verbs.empty()) absl::StrAppend(&out, "\nVerbs:\n");
   for (const CLI::App* verb : verbs) absl::StrAppend(&out, Entry(verb->get_name(), verb->get_description()));

@@ -12,7 +12,8 @@
 
 namespace agentmon {
 
-// From its making on SIGINT is taken by this object; make it before gRPC makes threads, which inherit its mask.
+// From its making on SIGINT is taken by this object; make it before gRPC makes threads, which inherit its
+// mask.
 class Interrupt {
  public:
   Interrupt();

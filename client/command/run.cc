@@ -18,7 +18,7 @@
 namespace agentmon {
 namespace {
 
-constexpr absl::Duration kGrace = absl::Seconds(3);      // between TERM or HUP and the end of the session
+constexpr absl::Duration kGrace = absl::Seconds(3);  // between TERM or HUP and the end of the session
 constexpr absl::Duration kEndLineTime = absl::Seconds(2);
 
 absl::StatusOr<v1::StartRequest> MakeRequest(const VerbContext& context, const RunOptions& options) {
@@ -26,11 +26,11 @@ absl::StatusOr<v1::StartRequest> MakeRequest(const VerbContext& context, const R
   request.set_name(options.name);
   request.set_allow_root(options.allow_root);
   char path[PATH_MAX];
-  const std::string& directory = options.workspace.empty() ? "." : options.workspace;
-  if (realpath(directory.c_str(), path) == nullptr) {
-    return ErrnoStatus(errno, options.workspace.empty() ? "the current directory" : "--workspace " + directory);
+  if (realpath(options.workspace.empty() ? "." : options.workspace.c_str(), path) != nullptr) {
+    request.set_workspace(path);
+  } else if (!options.workspace.empty()) {  // a current directory that was removed is the agent's affair
+    return ErrnoStatus(errno, absl::StrCat("--workspace ", options.workspace));
   }
-  request.set_workspace(path);
   auto labels = ParseLabels(options.labels);
   if (!labels.ok()) return labels.status();
   for (const auto& [key, value] : *labels) (*request.mutable_labels())[key] = value;
@@ -101,8 +101,8 @@ absl::Status Become(const std::vector<std::string>& programs, const ShimCall& ca
   return status;
 }
 
-absl::StatusOr<AgentEnd> RunAgent(const std::vector<std::string>& programs, const ShimCall& call, TokenPipe& token_pipe,
-                                  const std::string& token) {
+absl::StatusOr<AgentEnd> RunAgent(const std::vector<std::string>& programs, const ShimCall& call,
+                                  TokenPipe& token_pipe, const std::string& token) {
   absl::StatusOr<std::unique_ptr<Supervisor>> supervisor = Supervisor::Create();
   if (!supervisor.ok()) return supervisor.status();
   RETURN_IF_ERROR((*supervisor)->Start(programs, call));
@@ -132,8 +132,9 @@ int Run(const VerbContext& context, const RunOptions& options) {
     return context.Fail(kRunFailed, "no agent to run: write it behind '--', as in 'agentmon run -- claude'");
   }
   if (geteuid() == 0 && !options.allow_root) {
-    return context.Fail(kRunFailed, "an agent is not run as root: start it as its user, or add --allow-root if root "
-                                    "is what you mean");
+    return context.Fail(kRunFailed,
+                        "an agent is not run as root: start it as its user, or add --allow-root if root "
+                        "is what you mean");
   }
   const absl::StatusOr<ShimPrograms> shim = FindShim();
   if (!shim.ok()) return context.Fail(kRunFailed, shim.status().message());
@@ -145,9 +146,8 @@ int Run(const VerbContext& context, const RunOptions& options) {
   const std::string socket = SocketPath(context.socket);
   const ShimCall call{socket, token_pipe->read_end.get(), response.session(), context.command};
   const std::vector<std::string> programs = ProgramsToTry(*shim, response.mount_namespace());
-  const absl::StatusOr<AgentEnd> end =
-      options.exec ? Become(programs, call, *token_pipe, response.token())
-                   : RunAgent(programs, call, *token_pipe, response.token());
+  const absl::StatusOr<AgentEnd> end = options.exec ? Become(programs, call, *token_pipe, response.token())
+                                                    : RunAgent(programs, call, *token_pipe, response.token());
   if (!end.ok()) {
     DropUnusedSession(socket, response.session());
     return context.Fail(kRunFailed, end.status().message());

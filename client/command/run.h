@@ -1,4 +1,5 @@
-// agentmon run, and session start: starts an agent in a new session and is as good as invisible while it runs.
+// agentmon run, and session start: starts an agent in a new session and is as good as invisible while it
+// runs.
 #pragma once
 
 #include <string>
@@ -17,7 +18,8 @@ struct RunOptions {
   bool quiet = false;
 };
 
-// Returns 125 for every failure of ours, else does what the agent did: exits with its status or dies by its signal.
+// Returns 125 for every failure of ours, else does what the agent did: exits with its status or dies by its
+// signal.
 int Run(const VerbContext& context, const RunOptions& options);
 
 }  // namespace agentmon

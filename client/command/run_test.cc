@@ -1,6 +1,7 @@
 // agentmon run as a program, against a daemon with canned answers and a shim that needs none.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -66,30 +67,34 @@ TEST_CASE("run dies by the signal that killed its agent, without a core") {
 TEST_CASE("what stands behind the first -- reaches the agent untouched") {
   FakeDaemon daemon;
   const ChildEnd end =
-      Child(RunArguments(daemon, {"/usr/bin/printf", "[%s]", "--", "-h", "--socket", "", "a b", "--help"})).Finish();
+      Child(RunArguments(daemon, {"/usr/bin/printf", "[%s]", "--", "-h", "--socket", "", "a b", "--help"}))
+          .Finish();
   CHECK(end.out == "[--][-h][--socket][][a b][--help]");
+  CHECK(Child(RunArguments(daemon, {"/bin/echo", "help"})).Finish().out == "help\n");
 }
 
-TEST_CASE("the shim gets socket, token, session and command; the daemon name, labels, workspace and command") {
+TEST_CASE("the shim gets socket, token and command; the daemon name, labels, workspace and command") {
   FakeDaemon daemon;
   const std::string log = daemon.socket() + ".shim";
   Child::Options options;
   options.environment = {"FAKE_SHIM_LOG=" + log};
-  const ChildEnd end = Child(RunArguments(daemon, {"/bin/true", "x"},
-                                          {"--name", "n", "--label", "a=b=c", "--label", "d=", "--workspace", "/usr/../tmp"}),
-                             options).Finish();
+  const ChildEnd end =
+      Child(RunArguments(daemon, {"/bin/true", "x"},
+                         {"--name", "n", "--label", "a=b=c", "--label", "d=", "--workspace", "/usr/../tmp"}),
+            options)
+          .Finish();
   CHECK(end.code == 0);
   const int fd = open(log.c_str(), O_RDONLY | O_CLOEXEC);
   const std::vector<std::string> words = absl::StrSplit(ReadAll(fd), '\n');
   close(fd);
   unlink(log.c_str());
-  REQUIRE(words.size() == 11);
+  REQUIRE(words.size() == 9);
   CHECK(absl::EndsWith(words[0], "/fakebin/agentmon-shim"));
   CHECK(words[1] == "--socket");
   CHECK(words[2] == daemon.socket());
   CHECK(words[3] == "--token-fd");
   CHECK(std::vector<std::string>(words.begin() + 5, words.end() - 1) ==
-        std::vector<std::string>{"--session", "s-1", "--", "/bin/true", "x"});
+        std::vector<std::string>{"--", "/bin/true", "x"});
   const std::lock_guard<std::mutex> lock(daemon.state().mutex);
   REQUIRE(daemon.state().start_requests.size() == 1);
   const v1::StartRequest& request = daemon.state().start_requests[0];
@@ -106,7 +111,7 @@ TEST_CASE("the agent has the descriptors that run inherited, and no other") {
   const std::vector<std::string> direct{"/bin/sh", "-c", "cd /proc/self/fd && for f in *; do echo $f; done"};
   Child::Options options;
   options.setup = [] {
-    dup2(2, 7);     // as a make job server or <(cmd) would
+    dup2(2, 7);  // as a make job server or <(cmd) would
     dup2(2, 120);
   };
   const ChildEnd wrapped = Child(RunArguments(daemon, direct), options).Finish();
@@ -158,11 +163,13 @@ TEST_CASE("a caller that ignores or blocks SIGCHLD gets the agent's status all t
 
 TEST_CASE("HUP and TERM reach the agent, INT and USR1 when a process sends them") {
   FakeDaemon daemon;
-  for (const auto& [number, name] : {std::pair(SIGHUP, "HUP"), std::pair(SIGTERM, "TERM"), std::pair(SIGINT, "INT"),
-                                     std::pair(SIGQUIT, "QUIT"), std::pair(SIGUSR1, "USR1")}) {
+  for (const auto& [number, name] :
+       {std::pair(SIGHUP, "HUP"), std::pair(SIGTERM, "TERM"), std::pair(SIGINT, "INT"),
+        std::pair(SIGQUIT, "QUIT"), std::pair(SIGUSR1, "USR1")}) {
     CAPTURE(name);
     Child child(RunArguments(daemon, {"/bin/sh", "-c",
-                                      absl::StrCat("trap 'echo got; exit 44' ", name, "; echo up; while :; do sleep 0.05; done")}));
+                                      absl::StrCat("trap 'echo got; exit 44' ", name,
+                                                   "; echo up; while :; do sleep 0.05; done")}));
     REQUIRE(child.WaitForOutput("up"));
     kill(child.pid(), number);
     const ChildEnd end = child.Finish();
@@ -174,7 +181,8 @@ TEST_CASE("HUP and TERM reach the agent, INT and USR1 when a process sends them"
 
 TEST_CASE("an agent that outlives TERM for three seconds has its session stopped at once") {
   FakeDaemon daemon;
-  Child child(RunArguments(daemon, {"/bin/sh", "-c", "trap '' TERM; echo $$ up; while :; do sleep 0.05; done"}));
+  Child child(
+      RunArguments(daemon, {"/bin/sh", "-c", "trap '' TERM; echo $$ up; while :; do sleep 0.05; done"}));
   REQUIRE(child.WaitForOutput("up"));
   const pid_t agent = atoi(child.OutputSoFar().c_str());
   REQUIRE(agent > 1);
@@ -205,7 +213,8 @@ TEST_CASE("without a terminal an agent can be stopped and continued behind run's
   FakeDaemon daemon;
   Child::Options options;
   options.setup = [] { setsid(); };
-  Child child(RunArguments(daemon, {"/bin/sh", "-c", "(sleep 0.2; kill -CONT $$) & kill -STOP $$; exit 9"}), options);
+  Child child(RunArguments(daemon, {"/bin/sh", "-c", "(sleep 0.2; kill -CONT $$) & kill -STOP $$; exit 9"}),
+              options);
   CHECK(child.Finish().code == 9);
 }
 
@@ -214,14 +223,16 @@ TEST_CASE("with --exec the agent is the very process, and has no descriptor more
   Child child(RunArguments(daemon, {"/bin/sh", "-c", "echo $$"}, {"--exec"}));
   const std::string pid = absl::StrCat(child.pid(), "\n");
   CHECK(child.Finish().out == pid);
-  const std::vector<std::string> direct{"/bin/sh", "-c", "cd /proc/self/fd && for f in *; do echo $f; done; grep ^Sig[BI] /proc/self/status"};
+  const std::vector<std::string> direct{
+      "/bin/sh", "-c", "cd /proc/self/fd && for f in *; do echo $f; done; grep ^Sig[BI] /proc/self/status"};
   CHECK(Child(RunArguments(daemon, direct, {"--exec"})).Finish().out == Child(direct).Finish().out);
 }
 
 TEST_CASE("an agent is not run as root by accident, and the daemon is not even asked") {
   if (geteuid() != 0) return;
   FakeDaemon daemon;
-  const ChildEnd end = Child({kAgentmon, "run", "--socket", daemon.socket(), "--", "/bin/echo", "ran"}).Finish();
+  const ChildEnd end =
+      Child({kAgentmon, "run", "--socket", daemon.socket(), "--", "/bin/echo", "ran"}).Finish();
   CHECK(end.code == 125);
   CHECK(end.out.empty());
   CHECK(absl::StartsWith(end.err, "agentmon: an agent is not run as root"));
@@ -247,7 +258,8 @@ TEST_CASE("failures of run are status 125, one line on stderr and no agent") {
   check(RunArguments(daemon, echo, {"--workspace", "/no/such"}), "--workspace /no/such: No such file");
   check(RunArguments(daemon, echo, {"--socket", "/no/such.sock"}), "no daemon at /no/such.sock");
   check({kAgentmon, "run", "/bin/echo"}, "stands behind '--'");
-  daemon.state().refusal = DetailedError(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many\nsessions", "TOO_MANY", "stop some");
+  daemon.state().refusal =
+      DetailedError(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many\nsessions", "TOO_MANY", "stop some");
   check(RunArguments(daemon, echo), "too many\\nsessions: stop some");
 }
 
@@ -261,6 +273,24 @@ TEST_CASE("a session that no process entered is dropped") {
   CHECK(end.code == 125);
   CHECK(absl::StartsWith(end.err, "agentmon-shim: called wrongly"));
   CHECK(Stops(daemon).size() == 1);
+}
+
+TEST_CASE("session start is run") {
+  FakeDaemon daemon;
+  std::vector<std::string> argv = RunArguments(daemon, {"/bin/sh", "-c", "exit 6"}, {"--name", "x"});
+  argv[1] = "start";
+  argv.insert(argv.begin() + 1, "session");
+  CHECK(Child(argv).Finish().code == 6);
+}
+
+TEST_CASE("an agent can be run in a directory that was removed") {
+  FakeDaemon daemon;
+  const std::vector<std::string> argv = RunArguments(daemon, {"/bin/echo", "ran"});
+  Child::Options options;
+  options.setup = [] {
+    if (mkdir("gone", 0700) != 0 || chdir("gone") != 0 || rmdir("../gone") != 0) _exit(98);
+  };
+  CHECK(Child(argv, options).Finish().out == "ran\n");
 }
 
 TEST_CASE("without agentmon-ns the shim is started itself") {

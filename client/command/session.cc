@@ -58,7 +58,8 @@ int SessionShow(const VerbContext& context, const SessionOptions& options) {
 
 int SessionStop(const VerbContext& context, const SessionOptions& options) {
   if (options.all == !options.id.empty()) {
-    return context.Fail(kUsage, "session stop: name one session, or give --all ('agentmon session list' shows them)");
+    return context.Fail(kUsage,
+                        "session stop: name one session, or give --all ('agentmon session list' shows them)");
   }
   int exit_status = kOk;
   const auto channel = context.Connect(&exit_status);
@@ -79,7 +80,8 @@ int SessionStop(const VerbContext& context, const SessionOptions& options) {
     for (const std::string& id : response.sessions()) out["stopped"].push_back(ToUtf8(id));
     context.output->Line(DumpJson(out, 2));
   } else {
-    for (const std::string& id : response.sessions()) context.output->Line(absl::StrCat("stopped ", Printable(id)));
+    for (const std::string& id : response.sessions())
+      context.output->Line(absl::StrCat("stopped ", Printable(id)));
     if (response.sessions().empty()) Complain(context.err_fd, "no session was running");
   }
   return kOk;

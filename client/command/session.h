@@ -9,8 +9,8 @@ namespace agentmon {
 
 struct SessionOptions {
   std::string id;
-  bool all = false;        // list: also ended ones; stop: every one
-  double grace = 3;        // seconds between TERM and the kill
+  bool all = false;  // list: also ended ones; stop: every one
+  double grace = 3;  // seconds between TERM and the kill
 };
 
 int SessionList(const VerbContext& context, const SessionOptions& options);

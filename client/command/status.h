@@ -6,7 +6,7 @@
 namespace agentmon {
 
 struct StatusOptions {
-  std::string format;    // table or json; --json is another way to say json
+  std::string format;  // table or json; --json is another way to say json
 };
 
 int Status(const VerbContext& context, const StatusOptions& options);

@@ -7,8 +7,8 @@
 
 namespace agentmon {
 
-// The exit status after the last message. That the reader of our output has gone away, or that we ended the call
-// ourselves, is no failure.
+// The exit status after the last message. That the reader of our output has gone away, or that we ended the
+// call ourselves, is no failure.
 int EndOfStream(const VerbContext& context, const grpc::Status& status, bool stopped_by_us);
 
 }  // namespace agentmon

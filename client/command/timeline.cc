@@ -29,17 +29,23 @@ std::string FormatOf(const VerbContext& context, const TimelineOptions& options)
   return context.json ? "json" : options.format;
 }
 
+// A tree is of one session; rows are of all, as a log is.
+std::string SessionOf(const TimelineOptions& options) {
+  if (options.session == "all" || (options.session.empty() && !options.tree)) return "*";
+  return options.session;
+}
+
 std::unique_ptr<EventWriter> MakeWriter(const VerbContext& context, const TimelineOptions& options) {
   EventWriterOptions writer;
   writer.format = FormatOf(context, options);
-  writer.show_session = options.session == "all" || options.session == "*";
+  writer.show_session = SessionOf(options) == "*";
   writer.color = UseColor(context.color, *context.output);
   return MakeEventWriter(writer, *context.output);
 }
 
 int Follow(const VerbContext& context, const TimelineOptions& options, const v1::EventFilter& filter) {
   int exit_status = kOk;
-  Interrupt interrupt;   // before gRPC makes threads
+  Interrupt interrupt;  // before gRPC makes threads
   const auto channel = context.Connect(&exit_status);
   if (channel == nullptr) return exit_status;
   v1::TailRequest request;
@@ -63,8 +69,8 @@ int Follow(const VerbContext& context, const TimelineOptions& options, const v1:
   return EndOfStream(context, status, interrupt.happened());
 }
 
-// Reads the answer and writes it as it comes. With a default limit one more than that is asked for and held back, so
-// that a cut can be told.
+// Reads the answer and writes it as it comes. With a default limit one more than that is asked for and held
+// back, so that a cut can be told.
 grpc::Status WriteAnswer(const VerbContext& context, const v1::QueryRequest& request, bool default_limit,
                          const std::shared_ptr<grpc::Channel>& channel, EventWriter& writer) {
   grpc::ClientContext client_context;
@@ -96,9 +102,10 @@ grpc::Status WriteAnswer(const VerbContext& context, const v1::QueryRequest& req
 
 }  // namespace
 
-absl::StatusOr<v1::EventFilter> MakeFilter(const TimelineOptions& options, absl::Time now, absl::TimeZone zone) {
+absl::StatusOr<v1::EventFilter> MakeFilter(const TimelineOptions& options, absl::Time now,
+                                           absl::TimeZone zone) {
   v1::EventFilter filter;
-  filter.set_session(options.session == "all" ? "*" : options.session);
+  filter.set_session(SessionOf(options));
   for (const auto& [text, set] : {std::pair(&options.since, &v1::EventFilter::set_since_ns),
                                   std::pair(&options.until, &v1::EventFilter::set_until_ns)}) {
     if (text->empty()) continue;
@@ -167,9 +174,10 @@ int TimelineVerify(const VerbContext& context) {
     context.output->Line(DumpJson(out, 2));
   } else {
     const Paint paint = context.paint();
-    context.output->Line(absl::StrCat(
-        response.intact() ? paint(Color::kGreen, "intact") : paint(Color::kRed, "damaged"), ": ", response.events(),
-        " events in ", response.batches(), " batches, ", response.pruned_batches(), " batches pruned"));
+    context.output->Line(
+        absl::StrCat(response.intact() ? paint(Color::kGreen, "intact") : paint(Color::kRed, "damaged"), ": ",
+                     response.events(), " events in ", response.batches(), " batches, ",
+                     response.pruned_batches(), " batches pruned"));
     if (!response.head().empty()) context.output->Line(absl::StrCat("head ", Printable(response.head())));
     for (const std::string& finding : response.findings()) context.output->Line(Printable(finding));
   }

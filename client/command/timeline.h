@@ -30,7 +30,8 @@ struct TimelineOptions {
 };
 
 // InvalidArgument when a value is none.
-absl::StatusOr<v1::EventFilter> MakeFilter(const TimelineOptions& options, absl::Time now, absl::TimeZone zone);
+absl::StatusOr<v1::EventFilter> MakeFilter(const TimelineOptions& options, absl::Time now,
+                                           absl::TimeZone zone);
 
 int Timeline(const VerbContext& context, const TimelineOptions& options);
 int TimelineVerify(const VerbContext& context);

@@ -7,7 +7,7 @@
 namespace agentmon {
 
 int VerbContext::Fail(int exit_status, absl::string_view message) const {
-  output->Flush();   // what was already said comes first
+  output->Flush();  // what was already said comes first
   Complain(err_fd, message);
   return exit_status;
 }
@@ -19,7 +19,8 @@ std::shared_ptr<grpc::Channel> VerbContext::Connect(int* exit_status) const {
   return nullptr;
 }
 
-absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseLabels(const std::vector<std::string>& labels) {
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseLabels(
+    const std::vector<std::string>& labels) {
   std::vector<std::pair<std::string, std::string>> out;
   for (const std::string& label : labels) {
     const size_t equals = label.find('=');

@@ -15,10 +15,10 @@
 namespace agentmon {
 
 struct VerbContext {
-  std::string socket;                     // --socket as given
-  std::string color = "auto";             // --color
-  bool json = false;                      // --json
-  std::vector<std::string> command;       // what stands behind the first "--"
+  std::string socket;                // --socket as given
+  std::string color = "auto";        // --color
+  bool json = false;                 // --json
+  std::vector<std::string> command;  // what stands behind the first "--"
   bool has_command = false;
   Output* output = nullptr;
   int err_fd = 2;
@@ -33,6 +33,7 @@ struct VerbContext {
 };
 
 // "K=V" pairs into a map. InvalidArgument names the one that is none.
-absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseLabels(const std::vector<std::string>& labels);
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseLabels(
+    const std::vector<std::string>& labels);
 
 }  // namespace agentmon

@@ -3,15 +3,15 @@
 #include "absl/strings/str_cat.h"
 #include "agentmon/v1/sessions.grpc.pb.h"
 #include "client/command/interrupt.h"
+#include "client/command/stream.h"
 #include "client/exit_status.h"
 #include "client/output/event_writer.h"
-#include "client/command/stream.h"
 
 namespace agentmon {
 
 int Watch(const VerbContext& context, const WatchOptions& options) {
   int exit_status = kOk;
-  Interrupt interrupt;   // before gRPC makes threads
+  Interrupt interrupt;  // before gRPC makes threads
   const auto channel = context.Connect(&exit_status);
   if (channel == nullptr) return exit_status;
   v1::WatchRequest request;

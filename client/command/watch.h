@@ -9,7 +9,7 @@ namespace agentmon {
 
 struct WatchOptions {
   int pid = 0;
-  double duration = 0;   // seconds; 0 = until the process has ended or ^C
+  double duration = 0;  // seconds; 0 = until the process has ended or ^C
   std::string format = "table";
 };
 

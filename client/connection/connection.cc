@@ -1,8 +1,10 @@
 #include "client/connection/connection.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/create_channel_posix.h>
 
 #include <chrono>
+#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "client/connection/socket.h"
@@ -16,9 +18,12 @@ namespace {
 int ExitStatus(grpc::StatusCode code) {
   switch (code) {
     case grpc::StatusCode::UNAVAILABLE:
-    case grpc::StatusCode::DEADLINE_EXCEEDED: return kNoDaemon;
-    case grpc::StatusCode::INVALID_ARGUMENT: return kUsage;
-    default: return kNegative;
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return kNoDaemon;
+    case grpc::StatusCode::INVALID_ARGUMENT:
+      return kUsage;
+    default:
+      return kNegative;
   }
 }
 
@@ -43,8 +48,11 @@ std::string PlainMessage(const grpc::Status& status) {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& socket_path) {
   absl::StatusOr<UniqueFd> fd = Dial(socket_path);
   if (!fd.ok()) return fd.status();
+  // gRPC's own log lines have no place on the user's terminal; who wants them sets GRPC_VERBOSITY.
+  if (getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);   // the daemon is trusted, and an event can carry 64 KiB of arguments
+  arguments.SetMaxReceiveMessageSize(
+      -1);  // the daemon is trusted, and an event can carry 64 KiB of arguments
   return grpc::CreateCustomInsecureChannelFromFd("agentmond", fd->Release(), arguments);
 }
 
@@ -52,9 +60,7 @@ void SetDeadline(grpc::ClientContext& context, absl::Duration time) {
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(time));
 }
 
-Failure ConnectFailure(const absl::Status& status) {
-  return {kNoDaemon, std::string(status.message()), ""};
-}
+Failure ConnectFailure(const absl::Status& status) { return {kNoDaemon, std::string(status.message()), ""}; }
 
 Failure RpcFailure(const grpc::Status& status) {
   Failure failure{ExitStatus(status.error_code()), PlainMessage(status), ""};

@@ -24,8 +24,8 @@ void SetDeadline(grpc::ClientContext& context, absl::Duration time);
 
 struct Failure {
   int exit_status = 0;
-  std::string message;    // one line, without the program's name
-  std::string reason;     // the machine-readable cause (ErrorInfo.reason), often empty
+  std::string message;  // one line, without the program's name
+  std::string reason;   // the machine-readable cause (ErrorInfo.reason), often empty
 };
 
 // What Dial or OpenChannel answered.

@@ -24,15 +24,17 @@ absl::Status CannotConnect(int error, const std::string& path) {
     case ENOTDIR:
       return absl::UnavailableError(absl::StrCat("no daemon at ", path, " (no such file): ", kWhatToDo));
     case ECONNREFUSED:
-      return absl::UnavailableError(absl::StrCat("no daemon listens at ", path, " (connection refused): ", kWhatToDo));
+      return absl::UnavailableError(
+          absl::StrCat("no daemon listens at ", path, " (connection refused): ", kWhatToDo));
     case EACCES:
     case EPERM:
-      return absl::UnavailableError(absl::StrCat("the daemon's socket ", path,
-                                                 " may not be used by you (permission denied): ask who runs this "
-                                                 "host for access, or name another with --socket"));
+      return absl::UnavailableError(
+          absl::StrCat("the daemon's socket ", path,
+                       " may not be used by you (permission denied): ask who runs this "
+                       "host for access, or name another with --socket"));
     case EAGAIN:
-      return absl::UnavailableError(absl::StrCat("the daemon at ", path, " did not accept within 5 s: look at ",
-                                                 "'systemctl status agentmond'"));
+      return absl::UnavailableError(absl::StrCat(
+          "the daemon at ", path, " did not accept within 5 s: look at ", "'systemctl status agentmond'"));
     default:
       return absl::UnavailableError(
           absl::StrCat(ErrnoStatus(error, absl::StrCat("connect to ", path)).message(), ": ", kWhatToDo));
@@ -73,7 +75,7 @@ absl::StatusOr<UniqueFd> Dial(const std::string& path) {
   std::memcpy(address.sun_path, path.data(), path.size());
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "make a socket");
-  const timeval patience{5, 0};   // connect() on a full backlog waits that long, then says EAGAIN
+  const timeval patience{5, 0};  // connect() on a full backlog waits that long, then says EAGAIN
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   int result;
   do {

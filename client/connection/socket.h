@@ -19,9 +19,9 @@ std::string SocketPath(const std::string& option);
 // A server is trusted when it runs as root or as the caller; by root only when it runs as root.
 bool ServerIsTrusted(uid_t server, uid_t caller);
 
-// A connected, non-blocking, close-on-exec socket on which nothing was sent yet. Waits at most five seconds for
-// a busy server. Unavailable when nobody listens, PermissionDenied when the server is not trusted; the message
-// is a whole sentence that says what to do.
+// A connected, non-blocking, close-on-exec socket on which nothing was sent yet. Waits at most five seconds
+// for a busy server. Unavailable when nobody listens, PermissionDenied when the server is not trusted; the
+// message is a whole sentence that says what to do.
 absl::StatusOr<UniqueFd> Dial(const std::string& path);
 
 }  // namespace agentmon

@@ -30,7 +30,7 @@ class TestDirectory {
   std::string Socket() const { return path_ + "/s"; }
 
  private:
-  std::string path_ = "socket-test.XXXXXX";
+  std::string path_ = "/tmp/socket-test.XXXXXX";
 };
 
 UniqueFd Listen(const std::string& path) {
@@ -66,9 +66,10 @@ TEST_CASE("a missing socket and a dead one are told apart, and what to do is sai
   TestDirectory directory;
   const absl::Status missing = Dial(directory.Socket()).status();
   CHECK(missing.code() == absl::StatusCode::kUnavailable);
-  CHECK(absl::StrContains(missing.message(), absl::StrCat("no daemon at ", directory.Socket(), " (no such file)")));
+  CHECK(absl::StrContains(missing.message(),
+                          absl::StrCat("no daemon at ", directory.Socket(), " (no such file)")));
   CHECK(absl::StrContains(missing.message(), "systemctl start agentmond"));
-  Listen(directory.Socket()).Reset();   // the file stays, nobody listens
+  Listen(directory.Socket()).Reset();  // the file stays, nobody listens
   CHECK(absl::StrContains(Dial(directory.Socket()).status().message(), "connection refused"));
 }
 
@@ -87,7 +88,7 @@ TEST_CASE("the descriptor to a trusted server is close-on-exec and non-blocking"
 }
 
 TEST_CASE("a server of another user is refused before a byte is sent") {
-  if (geteuid() != 0) return;   // only root can play another user
+  if (geteuid() != 0) return;  // only root can play another user
   TestDirectory directory;
   int ready[2];
   REQUIRE(pipe(ready) == 0);
@@ -98,7 +99,7 @@ TEST_CASE("a server of another user is refused before a byte is sent") {
     if (!fd.valid() || listen(fd.get(), 1) != 0 || write(ready[1], "r", 1) != 1) _exit(101);
     const int connection = accept(fd.get(), nullptr, nullptr);
     char byte;
-    _exit(static_cast<int>(read(connection, &byte, 1)));   // 0: closed without a byte
+    _exit(static_cast<int>(read(connection, &byte, 1)));  // 0: closed without a byte
   }
   char byte;
   REQUIRE(read(ready[0], &byte, 1) == 1);

@@ -1,6 +1,7 @@
 #include "client/launch/shim.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sys/prctl.h>
 #include <sys/statvfs.h>
 #include <sys/xattr.h>
@@ -25,9 +26,10 @@ std::string OwnDirectory() {
   return std::string(whole.substr(0, whole.rfind('/')));
 }
 
-// A file capability gives nothing under no_new_privs or on a nosuid mount.
+// Nobody gets CAP_SYS_ADMIN where it is not in the bounding set (containers); a file capability gives nothing
+// under no_new_privs or on a nosuid mount.
 bool NsWouldWork(const std::string& path) {
-  if (access(path.c_str(), X_OK) != 0) return false;
+  if (access(path.c_str(), X_OK) != 0 || prctl(PR_CAPBSET_READ, CAP_SYS_ADMIN, 0, 0, 0) != 1) return false;
   if (geteuid() == 0) return true;
   struct statvfs file_system {};
   return getxattr(path.c_str(), "security.capability", nullptr, 0) > 0 &&
@@ -53,8 +55,8 @@ absl::StatusOr<ShimPrograms> FindShim() {
 }
 
 std::vector<std::string> ShimArguments(const std::string& program, const ShimCall& call) {
-  std::vector<std::string> arguments{program,   "--socket",   call.socket, "--token-fd", absl::StrCat(call.token_fd),
-                                     "--"};
+  std::vector<std::string> arguments{
+      program, "--socket", call.socket, "--token-fd", absl::StrCat(call.token_fd), "--"};
   arguments.insert(arguments.end(), call.command.begin(), call.command.end());
   return arguments;
 }

@@ -14,7 +14,7 @@ namespace agentmon {
 // Paths of the shim and, where it is usable, of agentmon-ns beside it.
 struct ShimPrograms {
   std::string shim;
-  std::string ns;   // empty: not there, or it would get no capability
+  std::string ns;  // empty: not there, or it would get no capability
 };
 
 // Looks beside our own executable, then in /usr/libexec/agentmon.

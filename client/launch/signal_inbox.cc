@@ -28,7 +28,8 @@ bool IsIgnored(int signal) {
 // Any thread. A full pipe (thousands of unread signals) drops the newest.
 void OnSignal(int number, siginfo_t* info, void*) {
   const int saved = errno;
-  const ReceivedSignal signal{number, info->si_code <= 0};   // SI_USER is 0, SI_QUEUE and SI_TKILL are negative
+  const ReceivedSignal signal{number,
+                              info->si_code <= 0};  // SI_USER is 0, SI_QUEUE and SI_TKILL are negative
   [[maybe_unused]] const ssize_t n = write(g_inbox, &signal, sizeof signal);
   errno = saved;
 }
@@ -96,7 +97,8 @@ std::optional<ReceivedSignal> SignalInbox::Wait(absl::Time deadline) {
 }
 
 void SignalInbox::StopSelf(int stop_signal) {
-  struct sigaction standard {}, old {};
+  struct sigaction standard {
+  }, old{};
   standard.sa_handler = SIG_DFL;
   if (stop_signal != SIGSTOP) sigaction(stop_signal, &standard, &old);
   sigset_t old_mask;
@@ -107,7 +109,7 @@ void SignalInbox::StopSelf(int stop_signal) {
 }
 
 void DieBy(int signal) {
-  prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);   // a core_pattern with a pipe does not ask RLIMIT_CORE
+  prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);  // a core_pattern with a pipe does not ask RLIMIT_CORE
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   struct sigaction standard {};
@@ -116,7 +118,7 @@ void DieBy(int signal) {
   SetMask(SIG_UNBLOCK, signal, nullptr);
   kill(getpid(), signal);
   raise(signal);
-  _exit(128 + signal);   // the first process of a pid namespace does not die by its own signals
+  _exit(128 + signal);  // the first process of a pid namespace does not die by its own signals
 }
 
 }  // namespace agentmon

@@ -14,11 +14,11 @@ namespace agentmon {
 
 struct ReceivedSignal {
   int number = 0;
-  bool from_process = false;   // sent by kill(2) and the like, not by a terminal or the kernel
+  bool from_process = false;  // sent by kill(2) and the like, not by a terminal or the kernel
 };
 
-// One at a time. Handlers take the place of default actions only: what our caller has ignored stays ignored, and is
-// so for our children. A program that is executed gets default actions again (execve does that).
+// One at a time. Handlers take the place of default actions only: what our caller has ignored stays ignored,
+// and is so for our children. A program that is executed gets default actions again (execve does that).
 class SignalInbox {
  public:
   // Installs handlers for HUP, INT, QUIT, TERM, USR1, USR2, TSTP, TTIN and TTOU.
@@ -30,14 +30,15 @@ class SignalInbox {
   // Default actions in place of the handlers. System calls only, for a child between vfork and exec.
   static void RestoreDefaults();
 
-  // Also CHLD and CONT, whatever our caller has set for them. After the child is started: it is to inherit that.
+  // Also CHLD and CONT, whatever our caller has set for them. After the child is started: it is to inherit
+  // that.
   void CatchChildSignals();
 
   // The next signal; nullopt at the deadline.
   std::optional<ReceivedSignal> Wait(absl::Time deadline);
 
-  // Stops this process by the default action of `stop_signal`; returns when it is continued, or at once when the
-  // kernel refuses to stop a process group that no shell controls.
+  // Stops this process by the default action of `stop_signal`; returns when it is continued, or at once when
+  // the kernel refuses to stop a process group that no shell controls.
   void StopSelf(int stop_signal);
 
  private:

@@ -28,10 +28,11 @@ int Execute(const char* program, char* const* argv, int token_fd, const sigset_t
   return errno;
 }
 
-// 0, or an errno. Not posix_spawn: glibc's leaves the signals 32 and 33 ignored in a child of a program with threads.
-// No signal can hit the child before its handlers are gone, so none that the terminal sends to both is lost.
+// 0, or an errno. Not posix_spawn: glibc's leaves the signals 32 and 33 ignored in a child of a program with
+// threads. No signal can hit the child before its handlers are gone, so none that the terminal sends to both
+// is lost.
 int Spawn(const char* program, char* const* argv, int token_fd, pid_t* pid) {
-  static volatile int error;   // the child writes it
+  static volatile int error;  // the child writes it
   sigset_t everything, inherited;
   sigfillset(&everything);
   pthread_sigmask(SIG_SETMASK, &everything, &inherited);
@@ -94,18 +95,27 @@ bool Supervisor::Reap(AgentEnd* end) {
     }
     if (info.si_pid != agent_) return false;
     switch (info.si_code) {
-      case CLD_STOPPED: StopWith(info.si_status); break;
-      case CLD_CONTINUED: agent_is_stopped_ = false; break;
-      case CLD_EXITED: *end = {false, info.si_status}; return true;
+      case CLD_STOPPED:
+        StopWith(info.si_status);
+        break;
+      case CLD_CONTINUED:
+        agent_is_stopped_ = false;
+        break;
+      case CLD_EXITED:
+        *end = {false, info.si_status};
+        return true;
       case CLD_KILLED:
-      case CLD_DUMPED: *end = {true, info.si_status}; return true;
-      default: break;
+      case CLD_DUMPED:
+        *end = {true, info.si_status};
+        return true;
+      default:
+        break;
     }
   }
 }
 
-// Our caller sees its job stop as it would see the agent stop. A SIGSTOP where there is no terminal is left alone:
-// no shell would continue us, and whoever continues the agent would leave us behind.
+// Our caller sees its job stop as it would see the agent stop. A SIGSTOP where there is no terminal is left
+// alone: no shell would continue us, and whoever continues the agent would leave us behind.
 void Supervisor::StopWith(int signal) {
   agent_is_stopped_ = true;
   if (signal == SIGSTOP && !HasTerminal()) return;
@@ -128,7 +138,8 @@ void Supervisor::OnSignal(const ReceivedSignal& signal, absl::Duration grace) {
     case SIGUSR2:
       if (signal.from_process) kill(agent_, signal.number);
       return;
-    default: return;   // CHLD wakes us up; the terminal's stop signals are the agent's to follow
+    default:
+      return;  // CHLD wakes us up; the terminal's stop signals are the agent's to follow
   }
 }
 

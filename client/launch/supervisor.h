@@ -19,7 +19,7 @@ namespace agentmon {
 // How the agent ended.
 struct AgentEnd {
   bool by_signal = false;
-  int code = 0;   // exit status, or the signal's number
+  int code = 0;  // exit status, or the signal's number
 };
 
 // Single-threaded use; the process may have other threads.
@@ -28,13 +28,13 @@ class Supervisor {
   // From here on signals are kept for the agent.
   static absl::StatusOr<std::unique_ptr<Supervisor>> Create();
 
-  // Starts the first of `programs` that can be executed, in our process group, with the signal mask, the ignored
-  // signals and all descriptors that we inherited, and of ours with call.token_fd only.
+  // Starts the first of `programs` that can be executed, in our process group, with the signal mask, the
+  // ignored signals and all descriptors that we inherited, and of ours with call.token_fd only.
   absl::Status Start(const std::vector<std::string>& programs, const ShimCall& call);
 
   // Waits for the agent's end. HUP and TERM are passed on to it; when it lives on for `grace` after one,
-  // `stop_session` is called once, and the agent is killed when that fails. What a process sends us by kill(2) of
-  // INT, QUIT, USR1 and USR2 is passed on too; a terminal sends to the agent itself.
+  // `stop_session` is called once, and the agent is killed when that fails. What a process sends us by
+  // kill(2) of INT, QUIT, USR1 and USR2 is passed on too; a terminal sends to the agent itself.
   AgentEnd Wait(absl::Duration grace, const std::function<absl::Status()>& stop_session);
 
  private:

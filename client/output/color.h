@@ -9,7 +9,17 @@
 
 namespace agentmon {
 
-enum class Color { kNone = 0, kBold = 1, kDim = 2, kRed = 31, kGreen = 32, kYellow = 33, kBlue = 34, kMagenta = 35, kCyan = 36 };
+enum class Color {
+  kNone = 0,
+  kBold = 1,
+  kDim = 2,
+  kRed = 31,
+  kGreen = 32,
+  kYellow = 33,
+  kBlue = 34,
+  kMagenta = 35,
+  kCyan = 36
+};
 
 // `when` is auto, always or never. auto: on a terminal, unless NO_COLOR is set or TERM is dumb.
 bool UseColor(const std::string& when, const Output& output);

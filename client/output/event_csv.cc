@@ -14,7 +14,8 @@ namespace agentmon {
 namespace {
 
 constexpr char kHeader[] =
-    "seq,time,session,kind,pid,start_ns,ppid,exe,uid,source,count,count_is,as_asked,redacted,cut,verdict,enforced,"
+    "seq,time,session,kind,pid,start_ns,ppid,exe,uid,source,count,count_is,as_asked,redacted,cut,verdict,"
+    "enforced,"
     "mechanism,errno,rule,path,new_path,argv,cwd,address,port,protocol,result,error,detail";
 
 std::string Flag(bool value) { return value ? "true" : ""; }
@@ -54,18 +55,29 @@ class CsvWriter : public EventWriter {
   std::string Text(absl::string_view bytes) const { return terminal_ ? Printable(bytes) : ToUtf8(bytes); }
 
   std::vector<std::string> Common(const v1::Event& event) const {
-    return {absl::StrCat(event.seq()), Rfc3339Utc(event.wall_ns()), Text(event.session()), KindName(event.kind()),
-            absl::StrCat(event.process().pid()), absl::StrCat(event.process().start_ns()),
-            absl::StrCat(event.parent().pid()), Text(event.exe()), absl::StrCat(event.uid()),
-            SourceName(event.source()), absl::StrCat(event.count()), CountIsName(event.count_is()),
-            Flag(event.as_asked()), Flag(event.redacted()), Flag(event.cut())};
+    return {absl::StrCat(event.seq()),
+            Rfc3339Utc(event.wall_ns()),
+            Text(event.session()),
+            KindName(event.kind()),
+            absl::StrCat(event.process().pid()),
+            absl::StrCat(event.process().start_ns()),
+            absl::StrCat(event.parent().pid()),
+            Text(event.exe()),
+            absl::StrCat(event.uid()),
+            SourceName(event.source()),
+            absl::StrCat(event.count()),
+            CountIsName(event.count_is()),
+            Flag(event.as_asked()),
+            Flag(event.redacted()),
+            Flag(event.cut())};
   }
 
   std::vector<std::string> Judged(const v1::Event& event) const {
     if (!event.has_judgement()) return std::vector<std::string>(5);
     const v1::Judgement& judgement = event.judgement();
-    return {DecisionName(judgement.decision()), judgement.enforced() ? "yes" : "no", Text(judgement.mechanism()),
-            judgement.error() == 0 ? "" : ErrnoName(judgement.error()), Text(judgement.rule())};
+    return {DecisionName(judgement.decision()), judgement.enforced() ? "yes" : "no",
+            Text(judgement.mechanism()), judgement.error() == 0 ? "" : ErrnoName(judgement.error()),
+            Text(judgement.rule())};
   }
 
   std::vector<std::string> Detail(const v1::Event& event) const {
@@ -88,9 +100,14 @@ class CsvWriter : public EventWriter {
         result = ResultName(event.net().result());
         if (event.net().error() != 0) error = ErrnoName(event.net().error());
         break;
-      case v1::Event::kFork: detail = absl::StrCat(event.fork().child().pid()); break;
-      case v1::Event::kUnix: path = Text(event.unix().path()); break;
-      default: detail = Subject(event);
+      case v1::Event::kFork:
+        detail = absl::StrCat(event.fork().child().pid());
+        break;
+      case v1::Event::kUnix:
+        path = Text(event.unix().path());
+        break;
+      default:
+        detail = Subject(event);
     }
     return {path, new_path, argv, cwd, address, port, protocol, result, error, detail};
   }

@@ -15,7 +15,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void SetWords(Json& out, const std::string& key, const google::protobuf::RepeatedPtrField<std::string>& words) {
+void SetWords(Json& out, const std::string& key,
+              const google::protobuf::RepeatedPtrField<std::string>& words) {
   Json texts = Json::array();
   bool lost = false;
   for (const std::string& word : words) {
@@ -65,7 +66,8 @@ void SetExit(Json& out, const v1::Exit& exit) {
 
 void SetFile(Json& out, v1::EventKind kind, const v1::File& file) {
   SetBytes(out, "path", file.path());
-  if (kind == v1::RENAME || kind == v1::LINK || kind == v1::SYMLINK) SetBytes(out, "new_path", file.new_path());
+  if (kind == v1::RENAME || kind == v1::LINK || kind == v1::SYMLINK)
+    SetBytes(out, "new_path", file.new_path());
   if (file.open_flags() != 0) {
     out["open_flags"] = file.open_flags();
     out["open_flags_text"] = OpenFlagsText(file.open_flags());
@@ -92,14 +94,18 @@ void SetNet(Json& out, const v1::Net& net) {
 
 void SetDetail(Json& out, const v1::Event& event) {
   switch (event.detail_case()) {
-    case v1::Event::kExec: return SetExec(out, event.exec());
+    case v1::Event::kExec:
+      return SetExec(out, event.exec());
     case v1::Event::kFork:
       out["child_pid"] = event.fork().child().pid();
       out["child_start_ns"] = event.fork().child().start_ns();
       return;
-    case v1::Event::kExit: return SetExit(out, event.exit());
-    case v1::Event::kFile: return SetFile(out, event.kind(), event.file());
-    case v1::Event::kNet: return SetNet(out, event.net());
+    case v1::Event::kExit:
+      return SetExit(out, event.exit());
+    case v1::Event::kFile:
+      return SetFile(out, event.kind(), event.file());
+    case v1::Event::kNet:
+      return SetNet(out, event.net());
     case v1::Event::kUnix:
       SetBytes(out, "path", event.unix().path());
       out["abstract"] = event.unix().abstract();
@@ -115,7 +121,8 @@ void SetDetail(Json& out, const v1::Event& event) {
       out["lost_source"] = SourceName(event.loss().source());
       out["where"] = ToUtf8(event.loss().where());
       return;
-    case v1::Event::DETAIL_NOT_SET: return;
+    case v1::Event::DETAIL_NOT_SET:
+      return;
   }
 }
 

@@ -1,7 +1,10 @@
 #include "client/output/event_json.h"
 
 #include <catch2/catch.hpp>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "client/output/names.h"
 #include "tests/fake/fake_daemon.h"
@@ -92,13 +95,36 @@ TEST_CASE("each kind has its own fields") {
 TEST_CASE("a line of JSON has no control byte in it, and reads back as it was") {
   v1::Event event;
   event.set_kind(v1::OPEN);
-  const std::string nasty = "/a\x1b[2J\n\x7f\xc2\x9b" "31m";
+  const std::string nasty =
+      "/a\x1b[2J\n\x7f\xc2\x9b"
+      "31m";
   event.mutable_file()->set_path(nasty);
   const std::string line = DumpJson(EventToJson(event));
   for (const char c : line) CHECK(static_cast<unsigned char>(c) >= 0x20);
   CHECK(line.find('\x7f') == std::string::npos);
   CHECK(line.find("\xc2\x9b") == std::string::npos);
   CHECK(Json::parse(line)["path"] == nasty);
+}
+
+TEST_CASE("docs/events.md names every field and shows every kind as it is printed") {
+  std::ifstream file(AGENTMON_SOURCE_DIR "/docs/events.md");
+  const std::string document{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::set<int> kinds;
+  for (const v1::Event& event : EventOfEachKind()) {
+    kinds.insert(event.kind());
+    const std::string line = DumpJson(EventToJson(event));
+    INFO(line);
+    CHECK(document.find("\n" + line + "\n") != std::string::npos);
+    const Json json = Json::parse(line);
+    for (const auto& [key, value] : json.items()) {
+      const std::string name = key.size() > 4 && key.substr(key.size() - 4) == "_b64" ? "NAME_b64" : key;
+      INFO(name);
+      CHECK(document.find("`" + name + "`") != std::string::npos);
+    }
+  }
+  for (int kind = v1::EXEC; kind <= v1::EventKind_MAX; ++kind) {
+    if (v1::EventKind_IsValid(kind)) CHECK(kinds.count(kind) == 1);
+  }
 }
 
 TEST_CASE("open flags are named, the unknown ones shown as a number") {

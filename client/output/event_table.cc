@@ -6,14 +6,15 @@
 #include "client/output/event_writer.h"
 #include "client/output/text.h"
 #include "client/output/times.h"
-#include "daemon/event/kinds.h"
 
 namespace agentmon {
 namespace {
 
 constexpr int kSessionColumns = 14;
 constexpr int kPidColumns = 7;
-constexpr int kProcessColumns = 15;
+constexpr int kWideProcessColumns = 15;
+constexpr int kNarrowProcessColumns = 10;
+constexpr int kWide = 110;  // a terminal with room
 constexpr int kKindColumns = 12;
 
 Color KindColor(const v1::Event& event) {
@@ -21,18 +22,23 @@ Color KindColor(const v1::Event& event) {
   switch (event.kind()) {
     case v1::EXEC:
     case v1::FORK:
-    case v1::EXIT: return Color::kCyan;
-    case v1::OPEN: return Color::kNone;
+    case v1::EXIT:
+      return Color::kCyan;
+    case v1::OPEN:
+      return Color::kNone;
     case v1::DELETE:
-    case v1::RMDIR: return Color::kRed;
+    case v1::RMDIR:
+      return Color::kRed;
     case v1::SESSION:
-    case v1::LOSS: return Color::kBlue;
-    default: return event.kind() < v1::CONNECT ? Color::kYellow : Color::kMagenta;
+    case v1::LOSS:
+      return Color::kBlue;
+    default:
+      return event.kind() < v1::CONNECT ? Color::kYellow : Color::kMagenta;
   }
 }
 
-// Fixed columns, so that rows can be written as they come. On a terminal the date stands on a row of its own when
-// it changes and rows are cut to the terminal's width; elsewhere every row is whole.
+// Fixed columns, so that rows can be written as they come. On a terminal the date stands on a row of its own
+// when it changes and rows are cut to the terminal's width; elsewhere every row is whole.
 class TableWriter : public EventWriter {
  public:
   TableWriter(const EventWriterOptions& options, Output& output)
@@ -43,12 +49,12 @@ class TableWriter : public EventWriter {
     std::string row = TimeCell(event.wall_ns());
     if (options_.show_session) absl::StrAppend(&row, Cell(Printable(event.session()), kSessionColumns), "  ");
     const std::string pid = event.process().pid() == 0 ? "-" : absl::StrCat(event.process().pid());
-    absl::StrAppend(&row, PadLeft(pid, kPidColumns), "  ", Cell(ProcessName(event), kProcessColumns), "  ");
-    const std::string kind = PadRight(KindName(event.kind()), kKindColumns);
-    const std::string what = What(event);
+    absl::StrAppend(&row, PadLeft(pid, kPidColumns), "  ", Cell(ProcessName(event), process_columns_), "  ");
+    const std::string kind = PadRight(KindText(event), kKindColumns);
+    const WhatText what = What(event);
     const int left = output_width_ - DisplayWidth(row) - kKindColumns - 2;
     output_.Line(absl::StrCat(row, paint_(KindColor(event), kind), "  ",
-                              terminal_ ? CutToWidth(what, std::max(left, 10)) : what));
+                              terminal_ ? what.Fit(std::max(left, 10)) : what.Whole()));
   }
 
   void OnGap(uint64_t missed) override {
@@ -72,9 +78,10 @@ class TableWriter : public EventWriter {
   void WriteHeaderOnce() {
     if (output_width_ != 0) return;
     output_width_ = output_.columns();
+    process_columns_ = terminal_ && output_width_ < kWide ? kNarrowProcessColumns : kWideProcessColumns;
     std::string row = PadRight("TIME", terminal_ ? 14 : 25);
     if (options_.show_session) absl::StrAppend(&row, PadRight("SESSION", kSessionColumns), "  ");
-    absl::StrAppend(&row, PadLeft("PID", kPidColumns), "  ", PadRight("PROCESS", kProcessColumns), "  ",
+    absl::StrAppend(&row, PadLeft("PID", kPidColumns), "  ", PadRight("PROCESS", process_columns_), "  ",
                     PadRight("KIND", kKindColumns), "  WHAT");
     output_.Line(paint_(Color::kDim, row));
   }
@@ -83,7 +90,8 @@ class TableWriter : public EventWriter {
   Output& output_;
   const bool terminal_;
   const Paint paint_;
-  int output_width_ = 0;   // 0 until the header is written
+  int output_width_ = 0;  // 0 until the header is written
+  int process_columns_ = kWideProcessColumns;
   std::string date_;
 };
 

@@ -25,44 +25,54 @@ std::string FileText(const v1::Event& event) {
   switch (event.kind()) {
     case v1::RENAME:
     case v1::LINK:
-    case v1::SYMLINK: return absl::StrCat(path, " → ", ShellQuote(file.new_path()));
-    case v1::CHMOD: return absl::StrCat(path, " ", ModeText(file.mode()));
-    case v1::CHOWN: return absl::StrCat(path, " ", owner(file.uid()), ":", owner(file.gid()));
-    case v1::TRUNCATE: return absl::StrCat(path, " to ", file.size(), " bytes");
-    default: return path;
+    case v1::SYMLINK:
+      return absl::StrCat(path, " → ", ShellQuote(file.new_path()));
+    case v1::CHMOD:
+      return absl::StrCat(path, " ", ModeText(file.mode()));
+    case v1::CHOWN:
+      return absl::StrCat(path, " ", owner(file.uid()), ":", owner(file.gid()));
+    case v1::TRUNCATE:
+      return absl::StrCat(path, " to ", file.size(), " bytes");
+    default:
+      return path;
   }
 }
 
 std::string NetText(const v1::Net& net) {
   std::string text = absl::StrCat(Destination(net), "/", Printable(net.protocol()));
   switch (net.result()) {
-    case v1::Net::OK: return text + " ok";
-    case v1::Net::IN_PROGRESS: return text + " in progress";
-    case v1::Net::FAILED: return absl::StrCat(text, " failed: ", ErrnoName(net.error()));
-    default: return text;
+    case v1::Net::OK:
+      return text + " ok";
+    case v1::Net::IN_PROGRESS:
+      return text + " in progress";
+    case v1::Net::FAILED:
+      return absl::StrCat(text, " failed: ", ErrnoName(net.error()));
+    default:
+      return text;
   }
 }
 
 std::string ChangeText(const v1::SessionChange& change) {
-  std::string text = change.what() == v1::SessionChange::GAP
-                         ? absl::StrCat("nothing was recorded for ", ShortDuration(absl::Nanoseconds(change.gap_ns())))
-                         : ChangeName(change.what());
+  std::string text =
+      change.what() == v1::SessionChange::GAP
+          ? absl::StrCat("nothing was recorded for ", ShortDuration(absl::Nanoseconds(change.gap_ns())))
+          : ChangeName(change.what());
   for (char& c : text) c = c == '_' ? ' ' : c;
   return change.detail().empty() ? text : absl::StrCat(text, ": ", Printable(change.detail()));
 }
 
 std::string LossText(const v1::Loss& loss) {
-  return absl::StrCat(loss.lost(), " events of source ", SourceName(loss.source()), " were lost: ",
-                      Printable(loss.where()));
+  return absl::StrCat(loss.lost(), " events of source ", SourceName(loss.source()),
+                      " were lost: ", Printable(loss.where()));
 }
 
 std::string JudgementText(const v1::Judgement& judgement) {
   if (judgement.decision() == v1::DECISION_UNSPECIFIED || judgement.decision() == v1::ALLOW) return "";
-  std::string text = absl::StrCat("  [", DecisionName(judgement.decision()));
+  std::string text = absl::StrCat("[", DecisionName(judgement.decision()));
   if (!judgement.rule().empty()) absl::StrAppend(&text, " by ", Printable(judgement.rule()));
   if (judgement.decision() == v1::DENY && !judgement.enforced()) absl::StrAppend(&text, ", not enforced");
   if (judgement.error() != 0) absl::StrAppend(&text, ", ", ErrnoName(judgement.error()));
-  return text + "]";
+  return text + "] ";
 }
 
 }  // namespace
@@ -87,26 +97,51 @@ std::string ExitText(const v1::Exit& exit) {
 
 std::string Subject(const v1::Event& event) {
   switch (event.detail_case()) {
-    case v1::Event::kExec: return ExecText(event);
-    case v1::Event::kFork: return absl::StrCat("→ ", event.fork().child().pid());
-    case v1::Event::kExit: return ExitText(event.exit());
-    case v1::Event::kFile: return FileText(event);
-    case v1::Event::kNet: return NetText(event.net());
-    case v1::Event::kUnix: return ShellQuote(event.unix().path());
-    case v1::Event::kSessionChange: return ChangeText(event.session_change());
-    case v1::Event::kLoss: return LossText(event.loss());
-    case v1::Event::DETAIL_NOT_SET: return "";
+    case v1::Event::kExec:
+      return ExecText(event);
+    case v1::Event::kFork:
+      return absl::StrCat("→ ", event.fork().child().pid());
+    case v1::Event::kExit:
+      return ExitText(event.exit());
+    case v1::Event::kFile:
+      return FileText(event);
+    case v1::Event::kNet:
+      return NetText(event.net());
+    case v1::Event::kUnix:
+      return ShellQuote(event.unix().path());
+    case v1::Event::kSessionChange:
+      return ChangeText(event.session_change());
+    case v1::Event::kLoss:
+      return LossText(event.loss());
+    case v1::Event::DETAIL_NOT_SET:
+      return "";
   }
   return "";
 }
 
-std::string What(const v1::Event& event) {
-  std::string text = Subject(event);
-  if (event.count() > 1) absl::StrAppend(&text, event.count_is() == v1::AT_LEAST ? " ≥" : " ×", event.count());
-  if (event.cut()) absl::StrAppend(&text, " (cut)");
-  if (event.as_asked()) absl::StrAppend(&text, " (as asked)");
-  if (event.has_judgement()) absl::StrAppend(&text, JudgementText(event.judgement()));
-  return text;
+std::string KindText(const v1::Event& event) {
+  return KindName(event.kind()) + (event.as_asked() ? "?" : "");
+}
+
+std::string WhatText::Fit(int columns) const {
+  const bool roomy = DisplayWidth(Whole()) <= columns || DisplayWidth(decision) < columns / 2;
+  const std::string& lead = roomy ? decision : short_decision;
+  const int left = columns - DisplayWidth(lead) - DisplayWidth(count);
+  const std::string cut = end_matters ? CutHead(subject, left) : CutToWidth(subject, left);
+  return CutToWidth(lead + cut + count, columns);
+}
+
+WhatText What(const v1::Event& event) {
+  WhatText what;
+  what.decision = event.has_judgement() ? JudgementText(event.judgement()) : "";
+  if (!what.decision.empty())
+    what.short_decision = absl::StrCat("[", DecisionName(event.judgement().decision()), "] ");
+  what.subject = Subject(event);
+  if (event.count() > 1)
+    what.count = absl::StrCat(event.count_is() == v1::AT_LEAST ? " ≥" : " ×", event.count());
+  if (event.cut()) absl::StrAppend(&what.count, " (cut)");
+  what.end_matters = event.has_file() || event.has_unix();
+  return what;
 }
 
 }  // namespace agentmon

@@ -13,9 +13,9 @@
 namespace agentmon {
 namespace {
 
-constexpr size_t kNamesShown = 5;   // of the objects of one kind below one process
+constexpr size_t kNamesShown = 5;  // of the objects of one kind below one process
 
-using Key = std::pair<int32_t, uint64_t>;   // pid, start
+using Key = std::pair<int32_t, uint64_t>;  // pid, start
 
 Key KeyOf(const v1::ProcessKey& process) { return {process.pid(), process.start_ns()}; }
 
@@ -25,6 +25,7 @@ struct Acts {
   std::map<std::string, uint64_t> counts;
   uint64_t total = 0;
   bool at_least = false;
+  bool as_asked = false;
 };
 
 struct Process {
@@ -45,15 +46,22 @@ class TreeWriter : public EventWriter {
   void OnEvent(const v1::Event& event) override {
     Session& session = SessionOf(event.session());
     if (event.process().pid() == 0 || event.kind() == v1::SESSION || event.kind() == v1::LOSS) {
-      session.notes.push_back(What(event));
+      session.notes.push_back(What(event).Whole());
       return;
     }
     Process& process = ProcessOf(session, event);
     switch (event.kind()) {
-      case v1::EXEC: process.execs.push_back(Subject(event)); break;
-      case v1::EXIT: process.exit = ExitText(event.exit()); break;
-      case v1::FORK: OnFork(session, event); break;
-      default: OnAct(process, event);
+      case v1::EXEC:
+        process.execs.push_back(Subject(event));
+        break;
+      case v1::EXIT:
+        process.exit = ExitText(event.exit());
+        break;
+      case v1::FORK:
+        OnFork(session, event);
+        break;
+      default:
+        OnAct(process, event);
     }
   }
 
@@ -67,7 +75,7 @@ class TreeWriter : public EventWriter {
  private:
   struct Session {
     std::map<Key, Process> processes;
-    std::vector<Key> order;             // of first sight
+    std::vector<Key> order;  // of first sight
     std::vector<std::string> notes;
   };
 
@@ -102,12 +110,14 @@ class TreeWriter : public EventWriter {
 
   static void OnAct(Process& process, const v1::Event& event) {
     Acts& acts = process.acts[event.kind()];
-    const std::string name = Subject(event);
+    const WhatText what = What(event);
+    const std::string name = what.decision + what.subject;
     const auto [it, is_new] = acts.counts.try_emplace(name, 0);
     if (is_new) acts.names.push_back(name);
     it->second += event.count();
     acts.total += event.count();
     acts.at_least = acts.at_least || event.count_is() == v1::AT_LEAST;
+    acts.as_asked = acts.as_asked || event.as_asked();
   }
 
   void WriteSession(const std::string& id, const Session& session) {
@@ -145,26 +155,32 @@ class TreeWriter : public EventWriter {
   }
 
   std::string Title(const Key& key, const Process& process) const {
-    const std::string command = process.execs.empty() ? absl::StrCat("(", process.name, ")") : process.execs[0];
-    return absl::StrCat(key.first, " ", command,
-                        process.exit.empty() || process.exit == "status 0" ? "" : absl::StrCat("  [", process.exit, "]"));
+    const std::string command =
+        process.execs.empty() ? absl::StrCat("(", process.name, ")") : process.execs[0];
+    return absl::StrCat(
+        key.first, " ", command,
+        process.exit.empty() || process.exit == "status 0" ? "" : absl::StrCat("  [", process.exit, "]"));
   }
 
   void WriteActs(const Process& process, const std::string& indent) {
-    for (size_t i = 1; i < process.execs.size(); ++i) output_.Line(Fit(absl::StrCat(indent, "became ", process.execs[i])));
+    for (size_t i = 1; i < process.execs.size(); ++i)
+      output_.Line(Fit(absl::StrCat(indent, "became ", process.execs[i])));
     for (const auto& [kind, acts] : process.acts) {
-      std::string line = absl::StrCat(indent, KindName(kind), " ", acts.at_least && acts.total > 1 ? "≥" : "", acts.total,
-                                      ": ");
+      std::string line = absl::StrCat(indent, KindName(kind), acts.as_asked ? "? " : " ",
+                                      acts.at_least && acts.total > 1 ? "≥" : "", acts.total, ": ");
       for (size_t i = 0; i < acts.names.size() && i < kNamesShown; ++i) {
         const uint64_t count = acts.counts.at(acts.names[i]);
         absl::StrAppend(&line, i == 0 ? "" : ", ", acts.names[i], count > 1 ? absl::StrCat(" ×", count) : "");
       }
-      if (acts.names.size() > kNamesShown) absl::StrAppend(&line, " and ", acts.names.size() - kNamesShown, " more");
+      if (acts.names.size() > kNamesShown)
+        absl::StrAppend(&line, " and ", acts.names.size() - kNamesShown, " more");
       output_.Line(Fit(line));
     }
   }
 
-  std::string Fit(const std::string& line) const { return terminal_ ? CutToWidth(line, output_.columns()) : line; }
+  std::string Fit(const std::string& line) const {
+    return terminal_ ? CutToWidth(line, output_.columns()) : line;
+  }
 
   const EventWriterOptions options_;
   Output& output_;

@@ -22,8 +22,8 @@ class EventWriter {
 };
 
 struct EventWriterOptions {
-  std::string format = "table";     // table, json, csv, tree
-  bool show_session = false;        // a column for it: several sessions are asked for
+  std::string format = "table";  // table, json, csv, tree
+  bool show_session = false;     // a column for it: several sessions are asked for
   bool color = false;
   absl::TimeZone zone = absl::LocalTimeZone();
 };

@@ -34,7 +34,8 @@ std::string Written(const std::string& format, const std::vector<v1::Event>& eve
 }
 
 // What a terminal of that many columns gets.
-std::string WrittenOnTerminal(const std::string& format, const std::vector<v1::Event>& events, unsigned short columns) {
+std::string WrittenOnTerminal(const std::string& format, const std::vector<v1::Event>& events,
+                              unsigned short columns) {
   int leader_fd, terminal_fd;
   winsize size{24, columns, 0, 0};
   REQUIRE(openpty(&leader_fd, &terminal_fd, nullptr, nullptr, &size) == 0);
@@ -55,7 +56,9 @@ std::string WrittenOnTerminal(const std::string& format, const std::vector<v1::E
   return text;
 }
 
-std::vector<std::string> Lines(const std::string& text) { return absl::StrSplit(text, '\n', absl::SkipEmpty()); }
+std::vector<std::string> Lines(const std::string& text) {
+  return absl::StrSplit(text, '\n', absl::SkipEmpty());
+}
 
 v1::Event Delete(const std::string& path) {
   v1::Event event;
@@ -73,13 +76,14 @@ TEST_CASE("a table row is whole where nobody looks, with date, process and objec
   CHECK(absl::StartsWith(lines[0], "TIME"));
   CHECK(lines[4] == "2026-01-02 03:04:05.004     1001  python3.11       open          /etc/hosts ≥3");
   CHECK(lines[5] ==
-        "2026-01-02 03:04:05.005     1001  python3.11       open_write    /home/dev/project/a.txt ×2 (as asked)");
-  CHECK(absl::EndsWith(lines[9], "/home/dev/.ssh/id_ed25519  [deny by no-keys, EPERM]"));
+        "2026-01-02 03:04:05.005     1001  python3.11       open_write?   /home/dev/project/a.txt ×2");
+  CHECK(absl::EndsWith(lines[9], "  [deny by no-keys, EPERM] /home/dev/.ssh/id_ed25519"));
   CHECK(absl::EndsWith(lines[10], "10.0.0.7:443/tcp failed: ECONNREFUSED"));
 }
 
 TEST_CASE("on a terminal rows fit and no name moves the cursor") {
-  const std::string text = WrittenOnTerminal("table", {Delete("/" + std::string(300, 'x')), Delete("/e\x1b[31m\nvil")}, 90);
+  const std::string text =
+      WrittenOnTerminal("table", {Delete("/" + std::string(300, 'x')), Delete("/e\x1b[31m\nvil")}, 90);
   CHECK_FALSE(absl::StrContains(text, "\x1b"));
   for (std::string line : Lines(text)) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
@@ -87,6 +91,17 @@ TEST_CASE("on a terminal rows fit and no name moves the cursor") {
   }
   CHECK(absl::StrContains(text, "$'/e\\x1b[31m\\nvil'"));
   CHECK(absl::StrContains(text, "…"));
+}
+
+TEST_CASE("on a narrow terminal the decision, the end of a path and the count stay") {
+  v1::Event event = Delete("/home/somebody/with/a/long/path/to/the/file.txt");
+  event.set_count(12);
+  event.mutable_judgement()->set_decision(v1::DENY);
+  event.mutable_judgement()->set_enforced(true);
+  event.mutable_judgement()->set_rule("a-rule-with-a-long-name");
+  const std::string text = WrittenOnTerminal("table", {event}, 80);
+  CHECK(absl::StrContains(text, "[deny] …"));
+  CHECK(absl::StrContains(text, "/file.txt ×12"));
 }
 
 TEST_CASE("CSV quotes what needs it and has as many fields as its header") {
@@ -112,7 +127,7 @@ TEST_CASE("the tree hangs a process below its parent and folds what it did") {
   const std::string text = Written("tree", SampleEvents());
   CHECK(absl::StrContains(text, "session s-1\n"));
   CHECK(absl::StrContains(text, "└─ 1000 (claude)\n   └─ 1001 python3 -c"));
-  CHECK(absl::StrContains(text, "open_write 2: /home/dev/project/a.txt ×2\n"));
+  CHECK(absl::StrContains(text, "open_write? 2: /home/dev/project/a.txt ×2\n"));
   CHECK(absl::StrContains(text, "[killed by SIGKILL]"));
   CHECK(absl::StrContains(text, "12 events of source network were lost"));
 }

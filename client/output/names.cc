@@ -19,11 +19,12 @@ struct Flag {
 };
 // O_SYNC contains O_DSYNC, O_TMPFILE contains O_DIRECTORY: the longer ones first.
 constexpr Flag kOpenFlags[] = {
-    {O_SYNC, "O_SYNC"},         {O_DSYNC, "O_DSYNC"},       {020200000, "O_TMPFILE"},   {O_DIRECTORY, "O_DIRECTORY"},
-    {O_CREAT, "O_CREAT"},       {O_EXCL, "O_EXCL"},         {O_NOCTTY, "O_NOCTTY"},     {O_TRUNC, "O_TRUNC"},
-    {O_APPEND, "O_APPEND"},     {O_NONBLOCK, "O_NONBLOCK"}, {O_ASYNC, "O_ASYNC"},       {040000, "O_DIRECT"},
-    {0100000, "O_LARGEFILE"},   {O_NOFOLLOW, "O_NOFOLLOW"}, {01000000, "O_NOATIME"},    {O_CLOEXEC, "O_CLOEXEC"},
-    {010000000, "O_PATH"},
+    {O_SYNC, "O_SYNC"},           {O_DSYNC, "O_DSYNC"},       {020200000, "O_TMPFILE"},
+    {O_DIRECTORY, "O_DIRECTORY"}, {O_CREAT, "O_CREAT"},       {O_EXCL, "O_EXCL"},
+    {O_NOCTTY, "O_NOCTTY"},       {O_TRUNC, "O_TRUNC"},       {O_APPEND, "O_APPEND"},
+    {O_NONBLOCK, "O_NONBLOCK"},   {O_ASYNC, "O_ASYNC"},       {040000, "O_DIRECT"},
+    {0100000, "O_LARGEFILE"},     {O_NOFOLLOW, "O_NOFOLLOW"}, {01000000, "O_NOATIME"},
+    {O_CLOEXEC, "O_CLOEXEC"},     {010000000, "O_PATH"},
 };
 
 }  // namespace
@@ -52,7 +53,9 @@ std::string ResultName(v1::Net::Result result) { return absl::AsciiStrToLower(v1
 std::string ChangeName(v1::SessionChange::What what) {
   return absl::AsciiStrToLower(v1::SessionChange::What_Name(what));
 }
-std::string StateName(v1::Session::State state) { return absl::AsciiStrToLower(v1::Session::State_Name(state)); }
+std::string StateName(v1::Session::State state) {
+  return absl::AsciiStrToLower(v1::Session::State_Name(state));
+}
 std::string OriginName(v1::Session::Origin origin) {
   return absl::AsciiStrToLower(v1::Session::Origin_Name(origin));
 }

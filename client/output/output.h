@@ -21,11 +21,11 @@ class Output {
 
   // False once a write failed: nothing more will be written, the verb should end.
   bool ok() const { return error_ == 0; }
-  int error() const { return error_; }   // errno; EPIPE when the reader has gone away
+  int error() const { return error_; }  // errno; EPIPE when the reader has gone away
   int fd() const { return fd_; }
 
   bool is_terminal() const;
-  int columns() const;                   // of the terminal; 80 when it does not say
+  int columns() const;  // of the terminal; 80 when it does not say
 
  private:
   const int fd_;

@@ -41,7 +41,8 @@ Json SessionToJson(const v1::Session& session) {
   out["origin"] = OriginName(session.origin());
   SetBytes(out, "workspace", session.workspace());
   out["labels"] = Json::object();
-  for (const auto& [key, value] : std::map<std::string, std::string>(session.labels().begin(), session.labels().end())) {
+  for (const auto& [key, value] :
+       std::map<std::string, std::string>(session.labels().begin(), session.labels().end())) {
     out["labels"][ToUtf8(key)] = ToUtf8(value);
   }
   out["started"] = TimeOrNull(session.started_ns());

@@ -15,7 +15,8 @@ namespace agentmon {
 nlohmann::ordered_json SessionToJson(const v1::Session& session);
 nlohmann::ordered_json StatusToJson(const v1::StatusResponse& status);
 
-void WriteSessionTable(const std::vector<v1::Session>& sessions, absl::Time now, const Paint& paint, Output& output);
+void WriteSessionTable(const std::vector<v1::Session>& sessions, absl::Time now, const Paint& paint,
+                       Output& output);
 void WriteSession(const v1::Session& session, absl::Time now, const Paint& paint, Output& output);
 void WriteStatus(const v1::StatusResponse& status, absl::Time now, const Paint& paint, Output& output);
 

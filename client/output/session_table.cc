@@ -49,7 +49,8 @@ void Field(absl::string_view name, absl::string_view value, Output& output) {
   if (!value.empty()) output.Line(absl::StrCat(PadRight(name, 11), value));
 }
 
-void WriteSources(const google::protobuf::RepeatedPtrField<v1::SourceState>& sources, const Paint& paint, Output& output) {
+void WriteSources(const google::protobuf::RepeatedPtrField<v1::SourceState>& sources, const Paint& paint,
+                  Output& output) {
   for (const v1::SourceState& source : sources) {
     std::string line = absl::StrCat("  ", PadRight(SourceName(source.source()), 9), "  ");
     if (source.active()) {
@@ -58,20 +59,22 @@ void WriteSources(const google::protobuf::RepeatedPtrField<v1::SourceState>& sou
     } else {
       absl::StrAppend(&line, paint(Color::kYellow, "not active"), ": ", Printable(source.why()));
     }
-    if (source.lost() != 0) absl::StrAppend(&line, paint(Color::kRed, absl::StrCat(", ", source.lost(), " lost")));
+    if (source.lost() != 0)
+      absl::StrAppend(&line, paint(Color::kRed, absl::StrCat(", ", source.lost(), " lost")));
     output.Line(line);
   }
 }
 
 }  // namespace
 
-void WriteSessionTable(const std::vector<v1::Session>& sessions, absl::Time now, const Paint& paint, Output& output) {
+void WriteSessionTable(const std::vector<v1::Session>& sessions, absl::Time now, const Paint& paint,
+                       Output& output) {
   std::vector<Row> rows{{"ID", "NAME", "USER", "STATE", "AGE", "PROCS", "EVENTS", "DENIED", "COMMAND"}};
   for (const v1::Session& session : sessions) {
     rows.push_back({Printable(session.id()), session.name().empty() ? "-" : Printable(session.name()),
                     UserName(session.uid()), StateName(session.state()), ShortDuration(Age(session, now)),
-                    absl::StrCat(session.processes()), absl::StrCat(session.events()), absl::StrCat(session.denials()),
-                    CommandText(session)});
+                    absl::StrCat(session.processes()), absl::StrCat(session.events()),
+                    absl::StrCat(session.denials()), CommandText(session)});
   }
   WriteRows(rows, paint, output);
 }
@@ -80,19 +83,26 @@ void WriteSession(const v1::Session& session, absl::Time now, const Paint& paint
   const absl::TimeZone zone = absl::LocalTimeZone();
   Field("session", paint(Color::kBold, Printable(session.id())), output);
   Field("name", Printable(session.name()), output);
-  Field("state", absl::StrCat(StateName(session.state()), ", made by ", OriginName(session.origin())), output);
+  Field("state", absl::StrCat(StateName(session.state()), ", made by ", OriginName(session.origin())),
+        output);
   Field("user", absl::StrCat(UserName(session.uid()), " (", session.uid(), ")"), output);
   Field("command", CommandText(session), output);
   Field("workspace", session.workspace().empty() ? "" : ShellQuote(session.workspace()), output);
-  for (const auto& [key, value] : std::map<std::string, std::string>(session.labels().begin(), session.labels().end())) {
+  for (const auto& [key, value] :
+       std::map<std::string, std::string>(session.labels().begin(), session.labels().end())) {
     Field("label", absl::StrCat(Printable(key), "=", Printable(value)), output);
   }
-  Field("started", absl::StrCat(LocalDateTime(session.started_ns(), zone), ", ", ShortDuration(Age(session, now)),
-                                session.ended_ns() == 0 ? " ago" : " long"), output);
+  Field("started",
+        absl::StrCat(LocalDateTime(session.started_ns(), zone), ", ", ShortDuration(Age(session, now)),
+                     session.ended_ns() == 0 ? " ago" : " long"),
+        output);
   if (session.ended_ns() != 0) {
-    Field("ended", absl::StrCat(LocalDateTime(session.ended_ns(), zone), ": ", Printable(session.end_reason())), output);
+    Field("ended",
+          absl::StrCat(LocalDateTime(session.ended_ns(), zone), ": ", Printable(session.end_reason())),
+          output);
   }
-  Field("processes", absl::StrCat(session.processes(), " alive, first ", session.first_process().pid()), output);
+  Field("processes", absl::StrCat(session.processes(), " alive, first ", session.first_process().pid()),
+        output);
   Field("events", absl::StrCat(session.events(), ", ", session.denials(), " denied"), output);
   Field("cgroup", Printable(session.cgroup()), output);
   if (!session.sources().empty()) output.Line("sources");
@@ -102,8 +112,10 @@ void WriteSession(const v1::Session& session, absl::Time now, const Paint& paint
 void WriteStatus(const v1::StatusResponse& status, absl::Time now, const Paint& paint, Output& output) {
   const absl::TimeZone zone = absl::LocalTimeZone();
   const v1::StoreState& store = status.store();
-  Field("agentmond", absl::StrCat(Printable(status.version()), ", pid ", status.pid(), ", up ",
-                                  ShortDuration(now - absl::FromUnixNanos(status.started_ns()))), output);
+  Field("agentmond",
+        absl::StrCat(Printable(status.version()), ", pid ", status.pid(), ", up ",
+                     ShortDuration(now - absl::FromUnixNanos(status.started_ns()))),
+        output);
   Field("kernel", Printable(status.kernel()), output);
   Field("you are", Printable(status.role()), output);
   Field("socket", Printable(status.socket()), output);
@@ -111,13 +123,15 @@ void WriteStatus(const v1::StatusResponse& status, absl::Time now, const Paint& 
   output.Line("sources");
   WriteSources(status.sources(), paint, output);
   std::string text = paint(store.state() == "ok" ? Color::kGreen : Color::kRed, Printable(store.state()));
-  absl::StrAppend(&text, ", ", store.events(), " events, ", ByteSize(store.bytes()), " in ", Printable(status.state_dir()));
+  absl::StrAppend(&text, ", ", store.events(), " events, ", ByteSize(store.bytes()), " in ",
+                  Printable(status.state_dir()));
   if (store.waiting() != 0) absl::StrAppend(&text, ", ", store.waiting(), " waiting");
-  if (store.lost() != 0) absl::StrAppend(&text, paint(Color::kRed, absl::StrCat(", ", store.lost(), " lost")));
+  if (store.lost() != 0)
+    absl::StrAppend(&text, paint(Color::kRed, absl::StrCat(", ", store.lost(), " lost")));
   if (store.oldest_ns() != 0) absl::StrAppend(&text, ", since ", LocalDateTime(store.oldest_ns(), zone));
   Field("store", text, output);
   for (const std::string& warning : status.warnings()) {
-    Field(paint(Color::kYellow, "warning"), Printable(warning), output);
+    output.Line(absl::StrCat(paint(Color::kYellow, PadRight("warning", 11)), Printable(warning)));
   }
 }
 

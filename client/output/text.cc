@@ -15,7 +15,7 @@ namespace {
 struct Rune {
   uint32_t code = 0;
   size_t bytes = 1;
-  bool valid = false;   // false: one byte that is not part of a well-formed character
+  bool valid = false;  // false: one byte that is not part of a well-formed character
 };
 
 // Well-formed as in the Unicode standard, table 3-7: no surrogates, nothing overlong.
@@ -37,21 +37,29 @@ Rune NextRune(absl::string_view text) {
 
 // C0, C1, and what moves or reorders text: line separators, bidirectional controls, the byte order mark.
 bool IsUnsafe(uint32_t code) {
-  return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x061c || (code >= 0x200b && code <= 0x200f) ||
-         (code >= 0x2028 && code <= 0x202e) || (code >= 0x2060 && code <= 0x206f) || code == 0xfeff ||
-         (code >= 0xe0000 && code <= 0xe007f);
+  return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x061c ||
+         (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
+         (code >= 0x2060 && code <= 0x206f) || code == 0xfeff || (code >= 0xe0000 && code <= 0xe007f);
 }
 
 void AppendEscaped(const Rune& rune, std::string* out) {
   switch (rune.code) {
-    case '\n': out->append("\\n"); return;
-    case '\t': out->append("\\t"); return;
-    case '\r': out->append("\\r"); return;
+    case '\n':
+      out->append("\\n");
+      return;
+    case '\t':
+      out->append("\\t");
+      return;
+    case '\r':
+      out->append("\\r");
+      return;
   }
   if (!rune.valid || rune.code < 0x80) {
     absl::StrAppendFormat(out, "\\x%02x", rune.code);
+  } else if (rune.code > 0xffff) {
+    absl::StrAppendFormat(out, "\\U%08x", rune.code);
   } else {
-    absl::StrAppendFormat(out, rune.code > 0xffff ? "\\U%08x" : "\\u%04x", rune.code);
+    absl::StrAppendFormat(out, "\\u%04x", rune.code);
   }
 }
 
@@ -153,6 +161,18 @@ std::string CutToWidth(absl::string_view text, int columns) {
     keep += bytes.size();
   });
   return absl::StrCat(text.substr(0, keep), "…");
+}
+
+std::string CutHead(absl::string_view text, int columns) {
+  if (columns <= 0) return "";
+  int width = DisplayWidth(text);
+  if (width <= columns) return std::string(text);
+  while (width > columns - 1) {
+    const Rune rune = NextRune(text);
+    width -= RuneWidth(rune.code);
+    text.remove_prefix(rune.bytes);
+  }
+  return absl::StrCat("…", text);
 }
 
 std::string PadRight(absl::string_view text, int columns) {

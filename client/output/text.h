@@ -25,6 +25,8 @@ std::string ShellQuoteAll(const std::vector<std::string>& words);
 int DisplayWidth(absl::string_view text);
 // At most `columns` wide; what was cut is shown by a last "…".
 std::string CutToWidth(absl::string_view text, int columns);
+// The same from its beginning: "…end".
+std::string CutHead(absl::string_view text, int columns);
 std::string PadRight(absl::string_view text, int columns);
 std::string PadLeft(absl::string_view text, int columns);
 

@@ -13,12 +13,23 @@ bool ParseAgo(absl::string_view text, absl::Duration* ago) {
   if (text.size() < 2) return false;
   absl::Duration unit;
   switch (text.back()) {
-    case 's': unit = absl::Seconds(1); break;
-    case 'm': unit = absl::Minutes(1); break;
-    case 'h': unit = absl::Hours(1); break;
-    case 'd': unit = absl::Hours(24); break;
-    case 'w': unit = absl::Hours(24 * 7); break;
-    default: return false;
+    case 's':
+      unit = absl::Seconds(1);
+      break;
+    case 'm':
+      unit = absl::Minutes(1);
+      break;
+    case 'h':
+      unit = absl::Hours(1);
+      break;
+    case 'd':
+      unit = absl::Hours(24);
+      break;
+    case 'w':
+      unit = absl::Hours(24 * 7);
+      break;
+    default:
+      return false;
   }
   double number = 0;
   if (!absl::ascii_isdigit(static_cast<unsigned char>(text[0]))) return false;
@@ -34,16 +45,17 @@ absl::StatusOr<absl::Time> ParseWhen(absl::string_view text, absl::Time now, abs
   if (ParseAgo(text, &ago)) return now - ago;
   absl::Time time;
   if (absl::ParseTime(absl::RFC3339_full, text, &time, nullptr)) return time;
-  for (const char* format : {"%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%E*S", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%E*S"}) {
+  for (const char* format :
+       {"%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%E*S", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%E*S"}) {
     if (absl::ParseTime(format, text, zone, &time, nullptr)) return time;
   }
   const std::string today = absl::StrCat(absl::FormatTime("%Y-%m-%d ", now, zone), text);
   for (const char* format : {"%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%E*S"}) {
     if (absl::ParseTime(format, today, zone, &time, nullptr)) return time;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' is no time: write 2026-01-31, '2026-01-31 14:05', 14:05, 2026-01-31T14:05:00Z, or ",
-                   "how long ago: 90s, 10m, 2h, 3d"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", text, "' is no time: write 2026-01-31, '2026-01-31 14:05', 14:05, 2026-01-31T14:05:00Z, or ",
+      "how long ago: 90s, 10m, 2h, 3d"));
 }
 
 std::string Rfc3339Utc(int64_t unix_ns) {

@@ -29,7 +29,8 @@ TEST_CASE("times are understood as people write them") {
 }
 
 TEST_CASE("what is no time is refused with what would be one") {
-  for (const char* text : {"", "yesterday", "m", "-5m", "2026-13-01", "25:00", "nanm", "infd", "10x", "1e300d"}) {
+  for (const char* text :
+       {"", "yesterday", "m", "-5m", "2026-13-01", "25:00", "nanm", "infd", "10x", "1e300d"}) {
     CAPTURE(text);
     CHECK(Parsed(text) == "error");
   }

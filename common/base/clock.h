@@ -10,8 +10,8 @@ namespace agentmon {
 class Clock {
  public:
   virtual ~Clock() = default;
-  virtual absl::Time Wall() const = 0;      // CLOCK_REALTIME
-  virtual int64_t BootNs() const = 0;       // CLOCK_BOOTTIME: goes on through suspend, as kernel start times do
+  virtual absl::Time Wall() const = 0;  // CLOCK_REALTIME
+  virtual int64_t BootNs() const = 0;   // CLOCK_BOOTTIME: goes on through suspend, as kernel start times do
 };
 
 // The kernel's clocks. Thread-safe, never blocks.

@@ -7,7 +7,7 @@
 
 namespace agentmon {
 
-enum class LogLevel { kError = 3, kWarning = 4, kInfo = 6, kDebug = 7 };   // syslog(3) numbers
+enum class LogLevel { kError = 3, kWarning = 4, kInfo = 6, kDebug = 7 };  // syslog(3) numbers
 
 void SetLogLevel(LogLevel level);
 bool LogEnabled(LogLevel level);
@@ -19,12 +19,20 @@ void Log(LogLevel level, const Args&... args) {
   if (LogEnabled(level)) LogLine(level, absl::StrCat(args...));
 }
 template <typename... Args>
-void LogError(const Args&... args) { Log(LogLevel::kError, args...); }
+void LogError(const Args&... args) {
+  Log(LogLevel::kError, args...);
+}
 template <typename... Args>
-void LogWarning(const Args&... args) { Log(LogLevel::kWarning, args...); }
+void LogWarning(const Args&... args) {
+  Log(LogLevel::kWarning, args...);
+}
 template <typename... Args>
-void LogInfo(const Args&... args) { Log(LogLevel::kInfo, args...); }
+void LogInfo(const Args&... args) {
+  Log(LogLevel::kInfo, args...);
+}
 template <typename... Args>
-void LogDebug(const Args&... args) { Log(LogLevel::kDebug, args...); }
+void LogDebug(const Args&... args) {
+  Log(LogLevel::kDebug, args...);
+}
 
 }  // namespace agentmon

@@ -14,9 +14,9 @@ std::string ErrnoName(int error_number) {
 
 absl::Status ErrnoStatus(int error_number, absl::string_view what) {
   const char* text = strerrordesc_np(error_number);
-  return absl::Status(absl::ErrnoToStatusCode(error_number),
-                      absl::StrCat(what, ": ", text != nullptr ? text : "unknown error", " (",
-                                   ErrnoName(error_number), ")"));
+  return absl::Status(
+      absl::ErrnoToStatusCode(error_number),
+      absl::StrCat(what, ": ", text != nullptr ? text : "unknown error", " (", ErrnoName(error_number), ")"));
 }
 
 absl::Status WithContext(const absl::Status& status, absl::string_view context) {

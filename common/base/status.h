@@ -25,13 +25,12 @@ std::string ErrnoName(int error_number);
 #define AGENTMON_CONCAT_INNER(a, b) a##b
 #define AGENTMON_CONCAT(a, b) AGENTMON_CONCAT_INNER(a, b)
 
-#define RETURN_IF_ERROR(expr)                       \
-  do {                                              \
+#define RETURN_IF_ERROR(expr)                          \
+  do {                                                 \
     if (absl::Status s_ = (expr); !s_.ok()) return s_; \
   } while (false)
 
-#define ASSIGN_OR_RETURN(lhs, expr) \
-  ASSIGN_OR_RETURN_INNER(AGENTMON_CONCAT(status_or_, __LINE__), lhs, expr)
+#define ASSIGN_OR_RETURN(lhs, expr) ASSIGN_OR_RETURN_INNER(AGENTMON_CONCAT(status_or_, __LINE__), lhs, expr)
 #define ASSIGN_OR_RETURN_INNER(var, lhs, expr) \
   auto var = (expr);                           \
   if (!var.ok()) return var.status();          \

@@ -56,7 +56,8 @@ absl::StatusOr<std::string> FindCgroup2Mount(const std::string& mountinfo_path) 
   for (const Mount& m : mounts) {
     if (m.fs_type == "cgroup2") return m.mount_point;
   }
-  return absl::NotFoundError("cgroup v2 is not mounted on this host; agentmon needs it to tell sessions apart");
+  return absl::NotFoundError(
+      "cgroup v2 is not mounted on this host; agentmon needs it to tell sessions apart");
 }
 
 absl::StatusOr<Cgroup> Cgroup::Create(const std::string& path) {
@@ -98,7 +99,7 @@ absl::StatusOr<std::vector<pid_t>> Cgroup::Processes() const {
   }
   for (const std::string& name : Children()) {
     const auto child = Open(absl::StrCat(path_, "/", name));
-    if (!child.ok()) continue;   // removed meanwhile
+    if (!child.ok()) continue;  // removed meanwhile
     const auto below = child->Processes();
     if (below.ok()) pids.insert(pids.end(), below->begin(), below->end());
   }

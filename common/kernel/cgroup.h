@@ -37,7 +37,7 @@ class Cgroup {
   absl::Status Kill() const;
   // Removes the directories below and the directory itself; FailedPrecondition while processes are left.
   absl::Status RemoveTree() const;
-  std::vector<std::string> Children() const;   // names
+  std::vector<std::string> Children() const;  // names
 
  private:
   Cgroup(std::string path, UniqueFd fd, uint64_t id) : path_(std::move(path)), fd_(std::move(fd)), id_(id) {}

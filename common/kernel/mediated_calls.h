@@ -9,21 +9,33 @@
 namespace agentmon {
 
 enum class FileAct : uint8_t {
-  kOpen, kOpenHow, kCreat, kUnlink, kRename, kLink, kSymlink, kMkdir, kRmdir, kMknod, kChmod, kChown, kTruncate,
+  kOpen,
+  kOpenHow,
+  kCreat,
+  kUnlink,
+  kRename,
+  kLink,
+  kSymlink,
+  kMkdir,
+  kRmdir,
+  kMknod,
+  kChmod,
+  kChown,
+  kTruncate,
 };
 
 // Positions of arguments, 0 to 5; -1 = the call has none.
 struct MediatedCall {
-  const char* name;            // as libseccomp knows it; not every architecture has every call
+  const char* name;  // as libseccomp knows it; not every architecture has every call
   FileAct act;
-  int8_t dirfd = -1;           // directory of `path`; without it the current directory
-  int8_t path = -1;            // address of the name
-  int8_t flags = -1;           // open(2) flags, AT_* flags, or the address of struct open_how
-  int8_t value = -1;           // mode, uid (the gid follows it), or length
+  int8_t dirfd = -1;  // directory of `path`; without it the current directory
+  int8_t path = -1;   // address of the name
+  int8_t flags = -1;  // open(2) flags, AT_* flags, or the address of struct open_how
+  int8_t value = -1;  // mode, uid (the gid follows it), or length
   int8_t new_dirfd = -1;
-  int8_t new_path = -1;        // rename, link: new name; symlink: target
-  int8_t fd = -1;              // the object itself, by descriptor
-  bool split_value = false;    // 32-bit calls that pass a length in two registers, low half first
+  int8_t new_path = -1;      // rename, link: new name; symlink: target
+  int8_t fd = -1;            // the object itself, by descriptor
+  bool split_value = false;  // 32-bit calls that pass a length in two registers, low half first
 };
 
 // Opens for reading only are not mediated: fanotify sees them, and they are the calls that programs
@@ -41,7 +53,13 @@ inline constexpr MediatedCall kMediatedCalls[] = {
     {.name = "renameat", .act = FileAct::kRename, .dirfd = 0, .path = 1, .new_dirfd = 2, .new_path = 3},
     {.name = "renameat2", .act = FileAct::kRename, .dirfd = 0, .path = 1, .new_dirfd = 2, .new_path = 3},
     {.name = "link", .act = FileAct::kLink, .path = 0, .new_path = 1},
-    {.name = "linkat", .act = FileAct::kLink, .dirfd = 0, .path = 1, .flags = 4, .new_dirfd = 2, .new_path = 3},
+    {.name = "linkat",
+     .act = FileAct::kLink,
+     .dirfd = 0,
+     .path = 1,
+     .flags = 4,
+     .new_dirfd = 2,
+     .new_path = 3},
     {.name = "symlink", .act = FileAct::kSymlink, .path = 1, .new_path = 0},
     {.name = "symlinkat", .act = FileAct::kSymlink, .dirfd = 1, .path = 2, .new_path = 0},
     {.name = "mkdir", .act = FileAct::kMkdir, .path = 0, .value = 1},

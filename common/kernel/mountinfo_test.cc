@@ -22,8 +22,6 @@ TEST_CASE("octal escapes in mount points are resolved") {
   CHECK(mounts[0].mount_point == "/mnt/a b\\c");
 }
 
-TEST_CASE("a line that does not parse is left out") {
-  CHECK(ParseMountinfo("nonsense\n1 2 3\n").empty());
-}
+TEST_CASE("a line that does not parse is left out") { CHECK(ParseMountinfo("nonsense\n1 2 3\n").empty()); }
 
 }  // namespace agentmon

@@ -50,8 +50,8 @@ absl::StatusOr<ProcStat> ProcFs::Stat(pid_t pid) const {
   stat.pid = pid;
   stat.comm = text.substr(open + 1, close - open - 1);
   // Field numbers of proc(5) less three: state is field 3, starttime field 22.
-  if (f.size() < 20 || !absl::SimpleAtoi(f[1], &stat.parent) || !absl::SimpleAtoi(f[2], &stat.process_group) ||
-      !absl::SimpleAtoi(f[19], &stat.start_ticks)) {
+  if (f.size() < 20 || !absl::SimpleAtoi(f[1], &stat.parent) ||
+      !absl::SimpleAtoi(f[2], &stat.process_group) || !absl::SimpleAtoi(f[19], &stat.start_ticks)) {
     return absl::InternalError(absl::StrCat(Path(pid, "stat"), ": not in the expected form"));
   }
   stat.state = f[0][0];

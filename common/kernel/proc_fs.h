@@ -21,7 +21,7 @@ struct ProcStat {
   char state = '?';
   pid_t parent = 0;
   pid_t process_group = 0;
-  uint64_t start_ticks = 0;   // since boot, in 1/sysconf(_SC_CLK_TCK) s
+  uint64_t start_ticks = 0;  // since boot, in 1/sysconf(_SC_CLK_TCK) s
 };
 
 // Thread-safe; every call reads anew. A process that is gone is NotFound.
@@ -34,7 +34,7 @@ class ProcFs {
   absl::StatusOr<pid_t> ThreadGroup(pid_t tid) const;
   // Real uid of the process.
   absl::StatusOr<uid_t> Uid(pid_t pid) const;
-  absl::StatusOr<std::string> Executable(pid_t pid) const;   // target of /proc/PID/exe
+  absl::StatusOr<std::string> Executable(pid_t pid) const;  // target of /proc/PID/exe
   absl::StatusOr<std::string> Cwd(pid_t pid) const;
   absl::StatusOr<std::vector<std::string>> Argv(pid_t pid) const;
   // Path in the cgroup2 hierarchy ("/agentmon/s-1"), from the "0::" line.

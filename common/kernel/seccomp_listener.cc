@@ -1,10 +1,14 @@
 #include "common/kernel/seccomp_listener.h"
 
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/base/status.h"
 
 #ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
@@ -16,8 +20,19 @@
 
 namespace agentmon {
 
+absl::Status CheckSeccompListener(int fd) {
+  char target[64] = {};
+  const std::string link = absl::StrCat("/proc/self/fd/", fd);
+  const ssize_t n = readlink(link.c_str(), target, sizeof(target) - 1);
+  if (n < 0) return ErrnoStatus(errno, absl::StrCat("readlink ", link));
+  if (absl::string_view(target) != "anon_inode:seccomp notify") {
+    return absl::InvalidArgumentError("the descriptor that was handed over is no seccomp listener");
+  }
+  return absl::OkStatus();
+}
+
 ReceiveResult ReceiveNotify(int listener, seccomp_notif* request) {
-  std::memset(request, 0, sizeof(*request));   // the kernel refuses anything else (EINVAL)
+  std::memset(request, 0, sizeof(*request));  // the kernel refuses anything else (EINVAL)
   if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, request) == 0) return ReceiveResult::kRequest;
   return errno == ENOENT || errno == EINTR ? ReceiveResult::kNone : ReceiveResult::kClosed;
 }
@@ -30,11 +45,14 @@ void ContinueNotify(int listener, uint64_t id) {
   }
 }
 
-bool NotifyIdValid(int listener, uint64_t id) { return ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0; }
+bool NotifyIdValid(int listener, uint64_t id) {
+  return ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
+}
 
 absl::Status SetSyncWakeUp(int listener) {
   // The flags are the argument itself, not a pointer to them.
-  if (ioctl(listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP) == 0) return absl::OkStatus();
+  if (ioctl(listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP) == 0)
+    return absl::OkStatus();
   return ErrnoStatus(errno, "set seccomp listener flags");
 }
 

@@ -11,7 +11,12 @@
 namespace agentmon {
 
 // Missing in the headers of Linux 6.1.
-inline constexpr unsigned long kSeccompWaitKillable = 1UL << 5;   // SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 5.19
+inline constexpr unsigned long kSeccompWaitKillable = 1UL
+                                                      << 5;  // SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 5.19
+
+// InvalidArgument when the descriptor is something else. A client chooses what it hands over, and anything
+// that polls readable for ever would keep a reader busy.
+absl::Status CheckSeccompListener(int fd);
 
 enum class ReceiveResult { kRequest, kNone, kClosed };
 

@@ -13,6 +13,7 @@
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "daemon/app/directories.h"
+#include "daemon/rpc/health_service.h"
 #include "daemon/rpc/host_service.h"
 #include "daemon/rpc/sessions_service.h"
 #include "daemon/rpc/timeline_service.h"
@@ -26,7 +27,8 @@ constexpr size_t kWaitingWork = 4000;
 absl::StatusOr<gid_t> AdminGid(const std::string& group) {
   if (group.empty()) return static_cast<gid_t>(-1);
   const struct group* entry = ::getgrnam(group.c_str());
-  if (entry == nullptr) return absl::NotFoundError(absl::StrCat("admin_group: no group '", group, "' on this host"));
+  if (entry == nullptr)
+    return absl::NotFoundError(absl::StrCat("admin_group: no group '", group, "' on this host"));
   return entry->gr_gid;
 }
 
@@ -41,6 +43,12 @@ std::string KernelRelease() {
 absl::StatusOr<std::unique_ptr<App>> App::Create(const Options& options, Config config) {
   auto app = std::unique_ptr<App>(new App(options, std::move(config)));
   RETURN_IF_ERROR(app->OpenDirectories());
+  // While there is one thread: the holder is forked.
+  auto holder = StartOrJoinHolder(app->config_.runtime_dir);
+  if (holder.ok())
+    app->holder_ = std::move(*holder);
+  else
+    LogError("holder: ", holder.status().message());
   ASSIGN_OR_RETURN(app->loop_, EventLoop::Create());
   RETURN_IF_ERROR(app->WatchSignals());
   RETURN_IF_ERROR(app->OpenStore());
@@ -87,7 +95,7 @@ absl::Status App::OpenStore() {
 absl::Status App::StartSessions() {
   ASSIGN_OR_RETURN(const std::string mount, FindCgroup2Mount());
   ASSIGN_OR_RETURN(cgroups_, SessionCgroups::Create(*loop_, mount, InstanceName(config_.runtime_dir)));
-  observation_ = ObservationSet::Create(cgroups_->base(), *loop_, tree_);
+  observation_ = ObservationSet::Create(cgroups_->base(), *loop_, tree_, std::move(holder_));
   workers_ = std::make_unique<WorkerPool>(kWorkers, kWaitingWork);
   SessionLimits limits;
   limits.sessions_per_uid = config_.sessions_per_uid;
@@ -103,7 +111,9 @@ absl::Status App::StartSessions() {
   pipeline_->AddSink(sessions_.get());
   pipeline_->AddSink(store_.get());
   observation_->Start(*pipeline_);
-  sessions_->Recover(0);
+  sessions_->Recover(observation_->daemon_lost_ns());
+  observation_->TakeOverListeners(
+      [this](uint64_t cgroup) { return !sessions_->SessionOfCgroup(cgroup).empty(); });
   return absl::OkStatus();
 }
 
@@ -114,6 +124,7 @@ absl::Status App::StartServer() {
   services_.push_back(std::make_unique<SessionsService>(*rpc_, *store_, *hub_));
   services_.push_back(std::make_unique<TimelineService>(*rpc_, *store_, *hub_));
   services_.push_back(std::make_unique<HostService>(*rpc_, [this] { return Status(); }));
+  services_.push_back(std::make_unique<HealthService>(*rpc_));
   std::vector<grpc::Service*> services;
   for (const auto& service : services_) services.push_back(service.get());
   ASSIGN_OR_RETURN(server_, RpcServer::Create(std::move(listener_), *peers_, services));
@@ -136,6 +147,7 @@ App::~App() {
   server_.reset();
   if (listener_.valid() || rpc_ != nullptr) ::unlink(config_.socket_path().c_str());
   workers_.reset();
+  if (sessions_ != nullptr) sessions_->EndEmpty();
   if (pipeline_ != nullptr) pipeline_->EndAll();
   observation_.reset();
   sessions_.reset();
@@ -149,14 +161,17 @@ void App::Reload() {
              static_cast<long long>(absl::ToInt64Microseconds(absl::Nanoseconds(clock_.BootNs()))));
   absl::StatusOr<Config> fresh = EffectiveConfig(options_);
   if (!fresh.ok()) {
-    reload_error_ = absl::StrCat("the configuration was not reloaded, the old one holds: ", fresh.status().message());
+    reload_error_ =
+        absl::StrCat("the configuration was not reloaded, the old one holds: ", fresh.status().message());
     LogError(reload_error_);
   } else {
     reload_error_.clear();
     const bool restart = fresh->state_dir != config_.state_dir || fresh->runtime_dir != config_.runtime_dir ||
-                         fresh->socket_path() != config_.socket_path() || fresh->admin_group != config_.admin_group;
+                         fresh->socket_path() != config_.socket_path() ||
+                         fresh->admin_group != config_.admin_group;
     if (restart) {
-      reload_error_ = "directories, socket or admin_group changed in the configuration: restart agentmond to use them";
+      reload_error_ =
+          "directories, socket or admin_group changed in the configuration: restart agentmond to use them";
       LogWarning(reload_error_);
     }
     config_.log_level = fresh->log_level;

@@ -49,10 +49,11 @@ class App {
   SystemClock clock_;
   absl::Time started_ = clock_.Wall();
   std::optional<StateLock> lock_;
-  UniqueFd listener_;   // until the server has it
+  UniqueFd listener_;                     // until the server has it
+  std::unique_ptr<HolderClient> holder_;  // until the observation has it
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<StreamHub> hub_;
-  std::atomic<StreamHub*> hub_for_store_ = nullptr;   // set once the store, which feeds it, is open
+  std::atomic<StreamHub*> hub_for_store_ = nullptr;  // set once the store, which feeds it, is open
   std::unique_ptr<EventStore> store_;
   ProcessTree tree_;
   std::unique_ptr<SessionCgroups> cgroups_;

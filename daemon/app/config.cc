@@ -36,7 +36,7 @@ class Reader {
     return absl::InvalidArgumentError(absl::StrJoin(errors_, "\n"));
   }
 
-  using Setter = std::function<std::string(const std::string&)>;   // an error text, or empty
+  using Setter = std::function<std::string(const std::string&)>;  // an error text, or empty
   // Every key must be in `keys`; a value is a scalar for its setter, or a mapping for its submap.
   void Map(const YAML::Node& node, const std::string& prefix, const std::map<std::string, Setter>& keys,
            const std::map<std::string, std::map<std::string, Setter>>& submaps) {
@@ -59,7 +59,8 @@ class Reader {
         std::vector<std::string> known;
         for (const auto& [k, unused] : keys) known.push_back(prefix + k);
         for (const auto& [k, unused] : submaps) known.push_back(prefix + k);
-        Error(entry.first.Mark(), absl::StrCat("unknown key '", full, "'; known: ", absl::StrJoin(known, ", ")));
+        Error(entry.first.Mark(),
+              absl::StrCat("unknown key '", full, "'; known: ", absl::StrJoin(known, ", ")));
       } else if (!entry.second.IsScalar()) {
         Error(entry.second.Mark(), absl::StrCat("'", full, "' must be a single value"));
       } else if (const std::string error = it->second(entry.second.Scalar()); !error.empty()) {
@@ -145,16 +146,17 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& n
   const auto to = [](auto set, auto* field) { return [=](const std::string& v) { return set(field, v); }; };
   try {
     const YAML::Node root = YAML::Load(text);
-    if (root.IsNull()) return c;   // an empty file: the defaults
+    if (root.IsNull()) return c;  // an empty file: the defaults
     if (!root.IsMap()) return absl::InvalidArgumentError(absl::StrCat(name, ":1: must be a mapping of keys"));
-    reader.Map(root, "",
-               {{"state_dir", to(SetPath, &c.state_dir)},
-                {"runtime_dir", to(SetPath, &c.runtime_dir)},
-                {"socket", to(SetPath, &c.socket)},
-                {"log_level", to(SetLevel, &c.log_level)},
-                {"admin_group", to(SetText, &c.admin_group)}},
-               {{"retention", {{"max_age", to(SetAge, &c.max_age)}, {"max_size", to(SetSize, &c.max_size_bytes)}}},
-                {"limits", {{"sessions_per_uid", to(SetCount, &c.sessions_per_uid)}}}});
+    reader.Map(
+        root, "",
+        {{"state_dir", to(SetPath, &c.state_dir)},
+         {"runtime_dir", to(SetPath, &c.runtime_dir)},
+         {"socket", to(SetPath, &c.socket)},
+         {"log_level", to(SetLevel, &c.log_level)},
+         {"admin_group", to(SetText, &c.admin_group)}},
+        {{"retention", {{"max_age", to(SetAge, &c.max_age)}, {"max_size", to(SetSize, &c.max_size_bytes)}}},
+         {"limits", {{"sessions_per_uid", to(SetCount, &c.sessions_per_uid)}}}});
   } catch (const YAML::Exception& e) {
     return absl::InvalidArgumentError(absl::StrCat(name, ":", e.mark.line + 1, ": ", e.msg));
   }
@@ -165,7 +167,7 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& n
 absl::StatusOr<Config> LoadConfig(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("read the configuration ", path));
-  struct stat st{};
+  struct stat st {};
   if (::fstat(fd.get(), &st) != 0) return ErrnoStatus(errno, absl::StrCat("stat ", path));
   if (!S_ISREG(st.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
   if ((st.st_uid != 0 && st.st_uid != ::geteuid()) || (st.st_mode & 022) != 0) {

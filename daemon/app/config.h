@@ -17,11 +17,11 @@ namespace agentmon {
 struct Config {
   std::string state_dir = "/var/lib/agentmon";
   std::string runtime_dir = "/run/agentmon";
-  std::string socket;                      // default: RUNTIME_DIR/agentmond.sock
+  std::string socket;  // default: RUNTIME_DIR/agentmond.sock
   LogLevel log_level = LogLevel::kInfo;
   absl::Duration max_age = absl::Hours(24 * 30);
   uint64_t max_size_bytes = uint64_t{2} << 30;
-  std::string admin_group;                 // empty: root only
+  std::string admin_group;  // empty: root only
   size_t sessions_per_uid = 1000;
 
   std::string socket_path() const { return socket.empty() ? runtime_dir + "/agentmond.sock" : socket; }

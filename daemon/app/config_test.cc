@@ -27,7 +27,8 @@ TEST_CASE("every key is read") {
 }
 
 TEST_CASE("all errors are told at once, each with file and line") {
-  const auto config = ParseConfig("stat_dir: /s\nlog_level: loud\nretention:\n  max_size: 3 cows\nsocket: x\n", "x.yaml");
+  const auto config =
+      ParseConfig("stat_dir: /s\nlog_level: loud\nretention:\n  max_size: 3 cows\nsocket: x\n", "x.yaml");
   REQUIRE_FALSE(config.ok());
   const std::string text(config.status().message());
   CHECK(text.find("x.yaml:1: unknown key 'stat_dir'; known: ") != std::string::npos);

@@ -18,10 +18,11 @@ absl::Status PrepareDirectory(const std::string& path, mode_t mode) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   if (error) return ErrnoStatus(error.value(), absl::StrCat("make the parent of ", path));
-  if (::mkdir(path.c_str(), mode) != 0 && errno != EEXIST) return ErrnoStatus(errno, absl::StrCat("make ", path));
+  if (::mkdir(path.c_str(), mode) != 0 && errno != EEXIST)
+    return ErrnoStatus(errno, absl::StrCat("make ", path));
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open directory ", path));
-  struct stat st{};
+  struct stat st {};
   if (::fstat(fd.get(), &st) != 0) return ErrnoStatus(errno, absl::StrCat("stat ", path));
   if (st.st_uid != ::geteuid()) {
     return absl::PermissionDeniedError(
@@ -41,7 +42,7 @@ std::string InstanceName(const std::string& runtime_dir) {
   std::string path = std::filesystem::path(runtime_dir).lexically_normal().string();
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (path == "/run/agentmon") return "main";
-  uint64_t hash = 14695981039346656037u;   // FNV-1a: the same in every build, unlike std::hash
+  uint64_t hash = 14695981039346656037u;  // FNV-1a: the same in every build, unlike std::hash
   for (const char c : path) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
   return absl::StrFormat("%016x", hash);
 }

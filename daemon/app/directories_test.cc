@@ -13,7 +13,7 @@ TEST_CASE("a directory is made with its mode, and one that others may write or a
   const std::string dir = mkdtemp(pattern);
   const std::string made = dir + "/a/b";
   CHECK(PrepareDirectory(made, 0700).ok());
-  struct stat st{};
+  struct stat st {};
   REQUIRE(stat(made.c_str(), &st) == 0);
   CHECK((st.st_mode & 07777) == 0700);
   CHECK(PrepareDirectory(made, 0755).ok());

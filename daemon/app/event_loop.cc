@@ -41,7 +41,7 @@ void EventLoop::Post(Task task) {
     first = posted_.empty();
     posted_.push_back(std::move(task));
   }
-  if (!first) return;   // a wake-up is on its way already
+  if (!first) return;  // a wake-up is on its way already
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = ::write(wake_.get(), &one, sizeof(one));
 }
@@ -68,7 +68,8 @@ void EventLoop::PostAfter(absl::Duration delay, Task task) {
   auto* held = new Task(std::move(task));
   const uint64_t usec = static_cast<uint64_t>(std::max<int64_t>(absl::ToInt64Microseconds(delay), 0));
   // Accuracy of a tenth: timers that are near each other share one wake-up.
-  const int r = sd_event_add_time_relative(loop_, nullptr, CLOCK_MONOTONIC, usec, usec / 10 + 1000, OnTime, held);
+  const int r =
+      sd_event_add_time_relative(loop_, nullptr, CLOCK_MONOTONIC, usec, usec / 10 + 1000, OnTime, held);
   if (r < 0) {
     LogError("timer: ", ErrnoStatus(-r, "add").message());
     delete held;
@@ -76,7 +77,7 @@ void EventLoop::PostAfter(absl::Duration delay, Task task) {
 }
 
 int EventLoop::OnIo(sd_event_source*, int, uint32_t, void* userdata) {
-  const Task task = static_cast<Watch*>(userdata)->task;   // a copy: the task may unwatch itself
+  const Task task = static_cast<Watch*>(userdata)->task;  // a copy: the task may unwatch itself
   task();
   return 0;
 }
@@ -106,7 +107,8 @@ absl::Status EventLoop::OnSignal(int signal, Task task) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, signal);
-  if (const int r = pthread_sigmask(SIG_BLOCK, &set, nullptr); r != 0) return ErrnoStatus(r, "block a signal");
+  if (const int r = pthread_sigmask(SIG_BLOCK, &set, nullptr); r != 0)
+    return ErrnoStatus(r, "block a signal");
   signal_tasks_.push_back(std::make_unique<Task>(std::move(task)));
   const int r = sd_event_add_signal(loop_, nullptr, signal, OnSignalSource, signal_tasks_.back().get());
   if (r < 0) return ErrnoStatus(-r, absl::StrCat("wait for signal ", signal));

@@ -29,10 +29,10 @@ class EventLoop : public TaskRunner {
   // Calls the task on the core thread for each signal; the signal is blocked in the calling thread, which
   // must be the only one yet, so that all later threads inherit the block.
   absl::Status OnSignal(int signal, Task task);
-  absl::Status Run();   // until Quit
+  absl::Status Run();  // until Quit
   // Waits for one thing to happen and handles it, for the timeout at most.
   void RunOnce(absl::Duration timeout);
-  void Quit();          // core thread
+  void Quit();  // core thread
 
  private:
   EventLoop(sd_event* loop, UniqueFd wake) : loop_(loop), wake_(std::move(wake)) {}
@@ -46,7 +46,7 @@ class EventLoop : public TaskRunner {
     Task task;
   };
   sd_event* loop_;
-  UniqueFd wake_;   // eventfd: something was posted
+  UniqueFd wake_;  // eventfd: something was posted
   absl::Mutex mutex_;
   std::vector<Task> posted_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

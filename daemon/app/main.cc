@@ -31,8 +31,9 @@ int main(int argc, char** argv) {
   if (!config.ok()) return Fail(config.status());
   agentmon::SetLogLevel(config->log_level);
   if (::geteuid() != 0) {
-    return Fail(absl::PermissionDeniedError("agentmond needs root: it loads BPF programs and makes cgroups; "
-                                            "start it with 'systemctl start agentmond' or as root"));
+    return Fail(
+        absl::PermissionDeniedError("agentmond needs root: it loads BPF programs and makes cgroups; "
+                                    "start it with 'systemctl start agentmond' or as root"));
   }
   ::umask(0022);
   ::signal(SIGPIPE, SIG_IGN);

@@ -7,12 +7,20 @@
 #include "bpf/event_abi.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/kernel/seccomp_listener.h"
 #include "daemon/event/kinds.h"
 
 namespace agentmon {
 
-std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskRunner& core, ProcessTree& tree) {
-  auto set = std::unique_ptr<ObservationSet>(new ObservationSet(tree));
+std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskRunner& core,
+                                                       ProcessTree& tree,
+                                                       std::unique_ptr<HolderClient> holder) {
+  auto set = std::unique_ptr<ObservationSet>(new ObservationSet(core, tree));
+  set->holder_ = std::move(holder);
+  if (set->holder_ == nullptr) {
+    // Without it the file calls of every agent would fail once this daemon dies.
+    set->Missing(v1::NOTIFY, absl::UnavailableError("no holder process keeps its listeners (see the log)"));
+  }
   auto ring = BpfRing::Create(base.fd(), core);
   if (!ring.ok()) {
     set->Missing(v1::PROCESS, ring.status());
@@ -20,36 +28,57 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskR
   } else {
     set->ring_ = std::move(*ring);
     auto process = ProcessProbe::Create(*set->ring_);
-    if (process.ok()) set->process_ = std::move(*process);
-    else set->Missing(v1::PROCESS, process.status());
+    if (process.ok())
+      set->process_ = std::move(*process);
+    else
+      set->Missing(v1::PROCESS, process.status());
     auto network = NetworkProbe::Create(*set->ring_, base.fd());
-    if (network.ok()) set->network_ = std::move(*network);
-    else set->Missing(v1::NETWORK, network.status());
+    if (network.ok())
+      set->network_ = std::move(*network);
+    else
+      set->Missing(v1::NETWORK, network.status());
   }
-  set->Missing(v1::FANOTIFY, absl::UnimplementedError("not built in"));
-  set->Missing(v1::NOTIFY, absl::UnimplementedError("not built in"));
+  const auto dedupe = std::make_shared<OpenDedupe>();
+  NotifyProbe::Options notify;
+  notify.dedupe = dedupe;
+  if (set->holder_ != nullptr) {
+    notify.slots = set->holder_->slots();
+    set->notify_ = std::make_unique<NotifyProbe>(core, notify);
+  }
+  FanotifyProbe::Options fanotify;
+  fanotify.dedupe = dedupe;
+  set->fanotify_ = std::make_unique<FanotifyProbe>(core, fanotify);
   return set;
 }
 
-ObservationSet::~ObservationSet() = default;
+ObservationSet::~ObservationSet() {
+  if (holder_ != nullptr) core_.UnwatchFd(holder_->fd());
+}
 
 void ObservationSet::Missing(v1::Source source, absl::Status status) {
   missing_[source] = std::string(status.message());
   LogWarning("source ", SourceName(source), " is not active: ", status.message());
 }
 
+template <typename P>
+void ObservationSet::StartOne(v1::Source source, std::unique_ptr<P>& probe, RecordSink& sink) {
+  if (probe == nullptr) return;
+  const absl::Status started = probe->Attach(sink);
+  if (started.ok()) return;
+  Missing(source, started);
+  probe.reset();
+}
+
 void ObservationSet::Start(RecordSink& sink) {
-  if (process_ != nullptr) {
-    if (const absl::Status s = process_->Attach(sink); !s.ok()) {
-      Missing(v1::PROCESS, s);
-      process_.reset();
-    }
-  }
-  if (network_ != nullptr) {
-    if (const absl::Status s = network_->Attach(sink); !s.ok()) {
-      Missing(v1::NETWORK, s);
-      network_.reset();
-    }
+  StartOne(v1::PROCESS, process_, sink);
+  StartOne(v1::NETWORK, network_, sink);
+  // Forks and execs first: who the caller of a file event is, they tell.
+  after_drain_ = std::make_unique<AfterDrain>(ring_.get(), sink);
+  StartOne(v1::NOTIFY, notify_, *after_drain_);
+  StartOne(v1::FANOTIFY, fanotify_, *after_drain_);
+  if (holder_ != nullptr) {
+    const absl::Status watched = core_.WatchFd(holder_->fd(), [this] { OnHolderGone(); });
+    if (!watched.ok()) LogWarning(watched.message());
   }
 }
 
@@ -58,6 +87,15 @@ absl::Status ObservationSet::AddSession(uint64_t cgroup_id) {
 }
 
 void ObservationSet::RemoveSession(uint64_t cgroup_id) {
+  if (notify_ != nullptr) {
+    holder_->Remove(cgroup_id).IgnoreError();
+    notify_->RemoveListener(cgroup_id);
+    notify_->Drain();
+  }
+  if (fanotify_ != nullptr) {
+    fanotify_->RemoveSession(cgroup_id);
+    fanotify_->Drain();
+  }
   if (ring_ == nullptr) return;
   ring_->Drain();
   if ((cgroup_id & AM_WATCHED) != 0) {
@@ -68,15 +106,45 @@ void ObservationSet::RemoveSession(uint64_t cgroup_id) {
   tree_.ForgetSession(cgroup_id);
 }
 
-absl::Status ObservationSet::AddMounts(uint64_t, pid_t) { return absl::UnimplementedError(missing_[v1::FANOTIFY]); }
-
-absl::Status ObservationSet::AddListener(uint64_t, UniqueFd) {
-  return absl::UnimplementedError(missing_[v1::NOTIFY]);
+bool ObservationSet::Settled(uint64_t cgroup_id) {
+  return fanotify_ == nullptr || fanotify_->Settled(cgroup_id);
 }
 
-absl::StatusOr<int> ObservationSet::CollectTree(pid_t root, const std::function<absl::Status(pid_t)>& move_one) {
+absl::Status ObservationSet::AddMounts(uint64_t cgroup_id, pid_t pid) {
+  if (fanotify_ == nullptr) return absl::UnavailableError(missing_[v1::FANOTIFY]);
+  return fanotify_->AddSession(cgroup_id, pid);
+}
+
+void ObservationSet::TakeOverListeners(const std::function<bool(uint64_t)>& is_session) {
+  if (holder_ == nullptr) return;
+  for (HolderClient::Held& held : holder_->TakeHeld()) {
+    absl::Status taken = absl::NotFoundError("not a session any more");
+    if (notify_ != nullptr && is_session(held.cgroup_id)) {
+      taken = notify_->AddListener(held.cgroup_id, std::move(held.listener));
+    }
+    if (!taken.ok()) holder_->Remove(held.cgroup_id).IgnoreError();
+  }
+}
+
+void ObservationSet::OnHolderGone() {
+  core_.UnwatchFd(holder_->fd());
+  Missing(v1::NOTIFY, absl::UnavailableError("the holder process is gone: restart agentmond; until then new "
+                                             "sessions run without this source"));
+  holder_lost_ = true;
+}
+
+absl::Status ObservationSet::AddListener(uint64_t cgroup_id, UniqueFd listener) {
+  if (notify_ == nullptr || holder_lost_) return absl::UnavailableError(missing_[v1::NOTIFY]);
+  RETURN_IF_ERROR(CheckSeccompListener(listener.get()));
+  RETURN_IF_ERROR(holder_->Add(cgroup_id, listener.get()));
+  return notify_->AddListener(cgroup_id, std::move(listener));
+}
+
+absl::StatusOr<int> ObservationSet::CollectTree(pid_t root,
+                                                const std::function<absl::Status(pid_t)>& move_one) {
   if (process_ == nullptr) {
-    return absl::UnavailableError(absl::StrCat("running processes cannot be followed: ", missing_.at(v1::PROCESS)));
+    return absl::UnavailableError(
+        absl::StrCat("running processes cannot be followed: ", missing_.at(v1::PROCESS)));
   }
   absl::MutexLock lock(&collect_mutex_);
   ASSIGN_OR_RETURN(const std::vector<ProcessKey> alive, process_->CollectTree(root, move_one));
@@ -85,7 +153,8 @@ absl::StatusOr<int> ObservationSet::CollectTree(pid_t root, const std::function<
 
 absl::StatusOr<uint64_t> ObservationSet::AddWatch(pid_t root) {
   if (process_ == nullptr) {
-    return absl::UnavailableError(absl::StrCat("running processes cannot be followed: ", missing_.at(v1::PROCESS)));
+    return absl::UnavailableError(
+        absl::StrCat("running processes cannot be followed: ", missing_.at(v1::PROCESS)));
   }
   absl::MutexLock lock(&collect_mutex_);
   const uint32_t number = next_watch_++;
@@ -120,8 +189,9 @@ v1::SourceState ObservationSet::StateOf(v1::Source source, const Probe* probe) c
 }
 
 std::vector<v1::SourceState> ObservationSet::Sources() const {
-  std::vector<v1::SourceState> states = {StateOf(v1::PROCESS, process_.get()), StateOf(v1::NETWORK, network_.get()),
-                                         StateOf(v1::NOTIFY, nullptr), StateOf(v1::FANOTIFY, nullptr)};
+  std::vector<v1::SourceState> states = {
+      StateOf(v1::PROCESS, process_.get()), StateOf(v1::NETWORK, network_.get()),
+      StateOf(v1::NOTIFY, holder_lost_ ? nullptr : notify_.get()), StateOf(v1::FANOTIFY, fanotify_.get())};
   if (network_ != nullptr && !network_->Inactive().empty()) {
     states[1].set_why(absl::StrJoin(network_->Inactive(), "; "));
   }

@@ -11,8 +11,11 @@
 #include "absl/synchronization/mutex.h"
 #include "common/kernel/cgroup.h"
 #include "daemon/attribution/process_tree.h"
+#include "daemon/holder/holder_client.h"
 #include "daemon/probe/bpf_ring.h"
+#include "daemon/probe/fanotify_probe.h"
 #include "daemon/probe/network_probe.h"
+#include "daemon/probe/notify_probe.h"
 #include "daemon/probe/process_probe.h"
 #include "daemon/session/observation.h"
 
@@ -20,14 +23,20 @@ namespace agentmon {
 
 class ObservationSet : public Observation {
  public:
-  // Loads what this host can run. Never fails: what is missing stands in Sources().
-  static std::unique_ptr<ObservationSet> Create(const Cgroup& base, TaskRunner& core, ProcessTree& tree);
+  // Loads what this host can run. Never fails: what is missing stands in Sources(). `holder` may be null.
+  static std::unique_ptr<ObservationSet> Create(const Cgroup& base, TaskRunner& core, ProcessTree& tree,
+                                                std::unique_ptr<HolderClient> holder);
   ~ObservationSet() override;
   // Records go to the sink from now on.
   void Start(RecordSink& sink);
+  // Serves the listeners that the holder kept, of those cgroups that are still sessions.
+  void TakeOverListeners(const std::function<bool(uint64_t cgroup_id)>& is_session);
+  // CLOCK_BOOTTIME at which the daemon before this one was lost; 0 = not known.
+  uint64_t daemon_lost_ns() const { return holder_ == nullptr ? 0 : holder_->alone_since_ns(); }
 
   absl::Status AddSession(uint64_t cgroup_id) override;
   void RemoveSession(uint64_t cgroup_id) override;
+  bool Settled(uint64_t cgroup_id) override;
   absl::Status AddMounts(uint64_t cgroup_id, pid_t pid) override;
   absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener) override;
   absl::StatusOr<int> CollectTree(pid_t root, const std::function<absl::Status(pid_t)>& move_one) override;
@@ -37,18 +46,41 @@ class ObservationSet : public Observation {
   std::vector<v1::SourceState> Sources() const override;
 
  private:
-  explicit ObservationSet(ProcessTree& tree) : tree_(tree) {}
+  // Takes in what the BPF programs have recorded before it hands on a record of another source.
+  class AfterDrain : public RecordSink {
+   public:
+    AfterDrain(BpfRing* ring, RecordSink& next) : ring_(ring), next_(next) {}
+    void OnRecord(absl::Span<const uint8_t> record) override {
+      if (ring_ != nullptr) ring_->Drain();
+      next_.OnRecord(record);
+    }
+
+   private:
+    BpfRing* ring_;
+    RecordSink& next_;
+  };
+
+  ObservationSet(TaskRunner& core, ProcessTree& tree) : core_(core), tree_(tree) {}
+  template <typename P>
+  void StartOne(v1::Source source, std::unique_ptr<P>& probe, RecordSink& sink);
+  void OnHolderGone();
   void Missing(v1::Source source, absl::Status status);
   v1::SourceState StateOf(v1::Source source, const Probe* probe) const;
 
+  TaskRunner& core_;
   ProcessTree& tree_;
+  std::unique_ptr<HolderClient> holder_;  // goes after the notify probe, which it takes over from
   std::unique_ptr<BpfRing> ring_;
   std::unique_ptr<ProcessProbe> process_;
   std::unique_ptr<NetworkProbe> network_;
-  std::map<v1::Source, std::string> missing_;   // why
+  std::unique_ptr<NotifyProbe> notify_;
+  std::unique_ptr<FanotifyProbe> fanotify_;
+  std::unique_ptr<AfterDrain> after_drain_;
+  bool holder_lost_ = false;
+  std::map<v1::Source, std::string> missing_;  // why
   // The kernel side of collecting a tree is one flag: one tree at a time.
   absl::Mutex collect_mutex_;
-  uint32_t next_watch_ = 1;                     // under collect_mutex_
+  uint32_t next_watch_ = 1;  // under collect_mutex_
 };
 
 }  // namespace agentmon

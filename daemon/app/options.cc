@@ -12,15 +12,22 @@ namespace agentmon {
 
 Options ParseOptions(int argc, char** argv) {
   Options o;
-  CLI::App app("The agentmon daemon: records what AI coding agents do in their sessions.\n"
-               "Runs in the foreground; SIGTERM stops it (sessions go on), SIGHUP reloads its configuration.",
-               "agentmond");
+  CLI::App app(
+      "The agentmon daemon: records what AI coding agents do in their sessions.\n"
+      "Runs in the foreground; SIGTERM stops it (sessions go on), SIGHUP reloads its configuration.",
+      "agentmond");
   app.set_version_flag("--version", std::string("agentmond ") + kVersion);
-  auto* config = app.add_option("--config", o.config_path, "Configuration file")->type_name("FILE")->capture_default_str();
-  app.add_option("--state-dir", o.state_dir, "Where the event store lives (default /var/lib/agentmon)")->type_name("DIR");
-  app.add_option("--runtime-dir", o.runtime_dir, "Sockets and session files (default /run/agentmon)")->type_name("DIR");
-  app.add_option("--socket", o.socket, "The API's socket (default RUNTIME-DIR/agentmond.sock)")->type_name("PATH");
-  app.add_option("--log-level", o.log_level, "error, warning, info or debug (default info)")->type_name("LEVEL");
+  auto* config = app.add_option("--config", o.config_path, "Configuration file")
+                     ->type_name("FILE")
+                     ->capture_default_str();
+  app.add_option("--state-dir", o.state_dir, "Where the event store lives (default /var/lib/agentmon)")
+      ->type_name("DIR");
+  app.add_option("--runtime-dir", o.runtime_dir, "Sockets and session files (default /run/agentmon)")
+      ->type_name("DIR");
+  app.add_option("--socket", o.socket, "The API's socket (default RUNTIME-DIR/agentmond.sock)")
+      ->type_name("PATH");
+  app.add_option("--log-level", o.log_level, "error, warning, info or debug (default info)")
+      ->type_name("LEVEL");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -10,8 +10,8 @@ namespace agentmon {
 
 struct Options {
   std::string config_path = kDefaultConfigPath;
-  bool config_given = false;   // then the file must exist
-  std::string state_dir;       // each empty = as the configuration says
+  bool config_given = false;  // then the file must exist
+  std::string state_dir;      // each empty = as the configuration says
   std::string runtime_dir;
   std::string socket;
   std::string log_level;

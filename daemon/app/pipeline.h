@@ -41,7 +41,7 @@ class Pipeline : public RecordSink, public EventSink {
 
  private:
   void Deliver(const Event& event);
-  void StartTimer();   // runs only while something waits
+  void StartTimer();  // runs only while something waits
 
   TaskRunner& core_;
   const Clock& clock_;

@@ -34,10 +34,14 @@ void ProcessTree::Seed(const SeedProcess& seed) {
 
 void ProcessTree::Learn(const Decoded& decoded) {
   switch (decoded.event.kind()) {
-    case v1::FORK: return OnFork(decoded);
-    case v1::EXEC: return OnExec(decoded);
-    case v1::EXIT: return OnExit(decoded);
-    default: return;
+    case v1::FORK:
+      return OnFork(decoded);
+    case v1::EXEC:
+      return OnExec(decoded);
+    case v1::EXIT:
+      return OnExit(decoded);
+    default:
+      return;
   }
 }
 
@@ -47,7 +51,7 @@ ProcessTree::Node* ProcessTree::Know(const Event& event, uint64_t cgroup_id) {
   const auto found = live_.find(key.pid);
   if (found != live_.end()) {
     Node& node = found->second;
-    if (node.key.start_ns == 0) node.key = key;   // from /proc, which does not tell births exactly
+    if (node.key.start_ns == 0) node.key = key;  // from /proc, which does not tell births exactly
     if (node.key == key) return &node;
   }
   return Insert({key, {}, "", event.uid(), cgroup_id, 0}, event.boot_ns());
@@ -55,8 +59,8 @@ ProcessTree::Node* ProcessTree::Know(const Event& event, uint64_t cgroup_id) {
 
 ProcessTree::Node* ProcessTree::Insert(Node node, int64_t now_ns) {
   const pid_t pid = node.key.pid;
-  Retire(pid, now_ns);   // its exit was lost
-  threads_.erase(pid);   // the number was a thread's before
+  Retire(pid, now_ns);  // its exit was lost
+  threads_.erase(pid);  // the number was a thread's before
   if (live_.size() >= options_.max_live) return nullptr;
   return &(live_[pid] = std::move(node));
 }
@@ -163,7 +167,7 @@ const ProcessTree::Node* ProcessTree::LookUp(pid_t pid) {
 void ProcessTree::Stamp(Event* event, uint32_t tid) {
   v1::ProcessKey* process = event->mutable_process();
   if (process->pid() == 0) process->set_pid(ProcessOf(tid, event->boot_ns()));
-  if (process->pid() == 0) return;   // the daemon's own
+  if (process->pid() == 0) return;  // the daemon's own
   const bool birth_told = process->start_ns() != 0;
   const Node* node = Find(process->pid(), process->start_ns(), event->boot_ns());
   if (node == nullptr && !birth_told) node = LookUp(process->pid());

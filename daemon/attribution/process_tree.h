@@ -22,17 +22,17 @@ namespace agentmon {
 class ProcessTree {
  public:
   struct Options {
-    size_t max_live = 131'072;       // beyond it new processes are not remembered
-    size_t max_exited = 8'192;       // for records that come after the end of their process
+    size_t max_live = 131'072;  // beyond it new processes are not remembered
+    size_t max_exited = 8'192;  // for records that come after the end of their process
     absl::Duration keep_exited = absl::Seconds(30);
   };
   struct Node {
     ProcessKey key;
-    ProcessKey parent;               // at birth; pid 0 = not known
+    ProcessKey parent;  // at birth; pid 0 = not known
     std::string exe;
     uint32_t uid = 0;
     uint64_t cgroup_id = 0;
-    int64_t exited_ns = 0;           // 0 = as far as is known it runs
+    int64_t exited_ns = 0;  // 0 = as far as is known it runs
   };
 
   ProcessTree() : ProcessTree(ProcFs(), Options()) {}
@@ -54,7 +54,6 @@ class ProcessTree {
   size_t exited() const { return exited_order_.size(); }
 
  private:
-
   void OnFork(const Decoded& decoded);
   void OnExec(const Decoded& decoded);
   void OnExit(const Decoded& decoded);
@@ -69,9 +68,9 @@ class ProcessTree {
   const ProcFs proc_;
   const Options options_;
   absl::flat_hash_map<pid_t, Node> live_;
-  absl::flat_hash_map<pid_t, std::vector<Node>> exited_;   // oldest first
+  absl::flat_hash_map<pid_t, std::vector<Node>> exited_;  // oldest first
   std::deque<std::pair<ProcessKey, int64_t>> exited_order_;
-  absl::flat_hash_map<pid_t, pid_t> threads_;              // thread -> process, checked at each use
+  absl::flat_hash_map<pid_t, pid_t> threads_;  // thread -> process, checked at each use
 };
 
 }  // namespace agentmon

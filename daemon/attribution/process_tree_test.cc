@@ -65,8 +65,10 @@ struct FakeProc {
     const std::string task = absl::StrCat(root, "/", process, "/task/", tid);
     std::filesystem::create_directories(task);
     std::filesystem::create_directories(absl::StrCat(root, "/", tid));
-    std::ofstream(absl::StrCat(root, "/", tid, "/status")) << "Tgid:\t" << process << "\nUid:\t1000\t0\t0\t0\n";
-    std::ofstream(absl::StrCat(root, "/", process, "/status")) << "Tgid:\t" << process << "\nUid:\t1000\t0\t0\t0\n";
+    std::ofstream(absl::StrCat(root, "/", tid, "/status"))
+        << "Tgid:\t" << process << "\nUid:\t1000\t0\t0\t0\n";
+    std::ofstream(absl::StrCat(root, "/", process, "/status"))
+        << "Tgid:\t" << process << "\nUid:\t1000\t0\t0\t0\n";
   }
 };
 
@@ -93,7 +95,7 @@ TEST_CASE("the parent at birth stays when another one takes over") {
   tree.Learn(Fork(kShell, kChild));
   tree.Learn(Fork(kChild, kGrand));
   tree.Learn(Exit(kChild, 3100));
-  Decoded exec = Exec(kGrand, {1, 1}, "/bin/daemon", 3200);   // init is its parent now
+  Decoded exec = Exec(kGrand, {1, 1}, "/bin/daemon", 3200);  // init is its parent now
   tree.Learn(exec);
   tree.Stamp(&exec.event, 0);
   CHECK(exec.event.parent().pid() == 101);

@@ -1,8 +1,8 @@
 #include "daemon/event/decode.h"
 
 #include <arpa/inet.h>
-#include <sys/socket.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
@@ -174,7 +174,8 @@ bool FillNet(const am_sock& rec, v1::EventKind kind, Event* event) {
 bool DecodeSock(absl::Span<const uint8_t> bytes, v1::EventKind kind, Event* event) {
   am_sock rec;
   if (!Read(bytes, &rec) || !FillNet(rec, kind, event)) return false;
-  if (kind == v1::CONNECT && rec.protocol == IPPROTO_TCP) event->mutable_net()->set_result(v1::Net::IN_PROGRESS);
+  if (kind == v1::CONNECT && rec.protocol == IPPROTO_TCP)
+    event->mutable_net()->set_result(v1::Net::IN_PROGRESS);
   return true;
 }
 
@@ -215,18 +216,30 @@ bool DecodeUnix(absl::Span<const uint8_t> bytes, v1::EventKind kind, Event* even
 
 bool DecodeDetail(uint16_t type, absl::Span<const uint8_t> bytes, Event* event) {
   switch (type) {
-    case AM_EXEC: return DecodeExec(bytes, event);
-    case AM_FORK: return DecodeFork(bytes, event);
-    case AM_EXIT: return DecodeExit(bytes, event);
-    case AM_FILE: return DecodeFile(bytes, event);
-    case AM_CONNECT: return DecodeSock(bytes, v1::CONNECT, event);
-    case AM_SOCK_RESULT: return DecodeSockResult(bytes, event);
-    case AM_BIND: return DecodeSock(bytes, v1::BIND, event);
-    case AM_LISTEN: return DecodeSock(bytes, v1::LISTEN, event);
-    case AM_SEND: return DecodeSock(bytes, v1::SEND, event);
-    case AM_UNIX_CONNECT: return DecodeUnix(bytes, v1::UNIX_CONNECT, event);
-    case AM_UNIX_SEND: return DecodeUnix(bytes, v1::UNIX_SEND, event);
-    default: return false;
+    case AM_EXEC:
+      return DecodeExec(bytes, event);
+    case AM_FORK:
+      return DecodeFork(bytes, event);
+    case AM_EXIT:
+      return DecodeExit(bytes, event);
+    case AM_FILE:
+      return DecodeFile(bytes, event);
+    case AM_CONNECT:
+      return DecodeSock(bytes, v1::CONNECT, event);
+    case AM_SOCK_RESULT:
+      return DecodeSockResult(bytes, event);
+    case AM_BIND:
+      return DecodeSock(bytes, v1::BIND, event);
+    case AM_LISTEN:
+      return DecodeSock(bytes, v1::LISTEN, event);
+    case AM_SEND:
+      return DecodeSock(bytes, v1::SEND, event);
+    case AM_UNIX_CONNECT:
+      return DecodeUnix(bytes, v1::UNIX_CONNECT, event);
+    case AM_UNIX_SEND:
+      return DecodeUnix(bytes, v1::UNIX_SEND, event);
+    default:
+      return false;
   }
 }
 
@@ -250,7 +263,8 @@ absl::StatusOr<Decoded> Decode(absl::Span<const uint8_t> record, int64_t boot_to
   am_header h;
   if (!Read(record, &h)) return absl::InvalidArgumentError("record: shorter than its header");
   if (h.size < sizeof(h) || h.size > record.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("record: ", record.size(), " bytes, header says ", h.size));
+    return absl::InvalidArgumentError(
+        absl::StrCat("record: ", record.size(), " bytes, header says ", h.size));
   }
   if (!v1::Source_IsValid(h.source) || h.source == v1::SOURCE_UNSPECIFIED) {
     return absl::InvalidArgumentError(absl::StrCat("record: unknown source ", h.source));

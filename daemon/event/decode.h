@@ -10,9 +10,9 @@
 namespace agentmon {
 
 struct Decoded {
-  Event event;              // without session, seq, and what only the process tree knows
-  uint64_t cgroup_id = 0;   // the session's cgroup, or AM_WATCHED | number of a watched tree
-  uint32_t tid = 0;         // the thread that acted; process.pid is 0 where only it is known
+  Event event;             // without session, seq, and what only the process tree knows
+  uint64_t cgroup_id = 0;  // the session's cgroup, or AM_WATCHED | number of a watched tree
+  uint32_t tid = 0;        // the thread that acted; process.pid is 0 where only it is known
 };
 
 // InvalidArgument for what is no record of bpf/event_abi.h; any bytes are safe. Bytes after the

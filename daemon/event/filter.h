@@ -26,7 +26,7 @@ class DestMatcher {
   absl::Status ParsePort(absl::string_view text);
 
   std::optional<Glob> unix_path_;
-  std::string address_;      // 4 or 16 bytes in network order; empty = any
+  std::string address_;  // 4 or 16 bytes in network order; empty = any
   int prefix_bits_ = 0;
   std::optional<uint32_t> port_;
 };
@@ -54,7 +54,7 @@ class EventMatcher {
   std::string session_;
   int64_t since_ns_ = 0;
   int64_t until_ns_ = 0;
-  std::bitset<64> kinds_;    // none = all
+  std::bitset<64> kinds_;  // none = all
   v1::Decision decision_ = v1::DECISION_UNSPECIFIED;
   v1::EventFilter::Enforced enforced_ = v1::EventFilter::ANY;
   std::optional<Glob> path_;

@@ -16,7 +16,7 @@ void FlowJoiner::OnEvent(Event event) {
   const uint64_t flow = event.net().flow();
   const auto it = flows_.find(flow);
   if (event.net().result() == v1::Net::OK || event.net().result() == v1::Net::FAILED) {
-    if (it == flows_.end()) {            // of an attempt that is not remembered: tells by itself, if it can
+    if (it == flows_.end()) {  // of an attempt that is not remembered: tells by itself, if it can
       if (!event.net().address().empty()) out_(std::move(event));
       return;
     }
@@ -31,7 +31,7 @@ void FlowJoiner::OnEvent(Event event) {
     return out_(std::move(attempt));
   }
   if (event.net().protocol() != "tcp") return out_(std::move(event));
-  if (it != flows_.end()) {   // the socket tries again; how the first try ended was not told
+  if (it != flows_.end()) {  // the socket tries again; how the first try ended was not told
     if (!it->second.given_out) out_(it->second.attempt);
     Forget(flow);
   }
@@ -45,7 +45,7 @@ void FlowJoiner::Forget(uint64_t flow) {
   const auto it = flows_.find(flow);
   if (!it->second.given_out) --waiting_;
   flows_.erase(it);
-  if (waiting_ == 0) order_.clear();   // else it would grow while every flow is joined at once
+  if (waiting_ == 0) order_.clear();  // else it would grow while every flow is joined at once
 }
 
 void FlowJoiner::Flush(int64_t now_boot_ns) {

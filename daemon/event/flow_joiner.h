@@ -36,7 +36,7 @@ class FlowJoiner {
 
   Out out_;
   absl::flat_hash_map<uint64_t, Flow> flows_;
-  std::deque<uint64_t> order_;   // oldest first; may name flows that are gone
+  std::deque<uint64_t> order_;  // oldest first; may name flows that are gone
   size_t waiting_ = 0;
 };
 

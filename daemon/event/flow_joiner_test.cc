@@ -58,7 +58,7 @@ TEST_CASE("a result that has the address too is no attempt") {
   f.joiner.OnEvent(result);
   REQUIRE(f.out.size() == 1);
   CHECK(f.joiner.idle());
-  f.joiner.OnEvent(result);   // its attempt is not remembered
+  f.joiner.OnEvent(result);  // its attempt is not remembered
   REQUIRE(f.out.size() == 2);
   CHECK(f.out[1].net().result() == v1::Net::OK);
 }

@@ -15,10 +15,13 @@ bool IsFolded(const Event& event) {
     case v1::EXEC:
     case v1::FORK:
     case v1::EXIT:
-    case v1::EVENT_KIND_UNSPECIFIED: return false;
-    default: break;
+    case v1::EVENT_KIND_UNSPECIFIED:
+      return false;
+    default:
+      break;
   }
-  return event.kind() < v1::SESSION && event.source() != v1::DAEMON && event.judgement().decision() != v1::DENY;
+  return event.kind() < v1::SESSION && event.source() != v1::DAEMON &&
+         event.judgement().decision() != v1::DENY;
 }
 
 // Each field is preceded by its length: no two sequences of fields look alike.
@@ -26,7 +29,8 @@ class KeyBuilder {
  public:
   KeyBuilder& Add(const std::string& bytes) { return Add(bytes.size()).Append(bytes); }
   KeyBuilder& Add(uint64_t number) {
-    do key_ += static_cast<char>((number & 0x7f) | (number > 0x7f ? 0x80 : 0)); while ((number >>= 7) != 0);
+    do key_ += static_cast<char>((number & 0x7f) | (number > 0x7f ? 0x80 : 0));
+    while ((number >>= 7) != 0);
     return *this;
   }
   std::string Take() { return std::move(key_); }
@@ -113,7 +117,8 @@ void Folder::Flush(int64_t now_boot_ns) {
     });
     return owner.second.empty();
   });
-  std::sort(ended.begin(), ended.end(), [](const auto& a, const auto& b) { return a->boot_ns() < b->boot_ns(); });
+  std::sort(ended.begin(), ended.end(),
+            [](const auto& a, const auto& b) { return a->boot_ns() < b->boot_ns(); });
   for (const std::unique_ptr<Event>& event : ended) out_.OnEvent(*event);
 }
 

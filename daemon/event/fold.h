@@ -19,7 +19,7 @@ class Folder : public EventSink {
  public:
   struct Options {
     absl::Duration window = absl::Seconds(10);
-    size_t max_keys = 65'536;   // beyond it events go on unfolded
+    size_t max_keys = 65'536;  // beyond it events go on unfolded
   };
 
   explicit Folder(EventSink& out) : Folder(out, Options()) {}
@@ -51,13 +51,11 @@ class Folder : public EventSink {
   };
   struct Entry {
     int64_t window_end_ns = 0;
-    std::unique_ptr<Event> counted;   // the last repetition, with the sum of counts; null = none yet
+    std::unique_ptr<Event> counted;  // the last repetition, with the sum of counts; null = none yet
   };
   using Entries = absl::flat_hash_map<std::string, Entry>;
 
-  static Owner OwnerOf(const Event& event) {
-    return {event.session(), ProcessKey::From(event.process())};
-  }
+  static Owner OwnerOf(const Event& event) { return {event.session(), ProcessKey::From(event.process())}; }
   void EndProcess(const Owner& owner);
   void SendCounted(Entries& entries);
   void Count(Entry& entry, const Event& event);

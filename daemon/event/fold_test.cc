@@ -45,14 +45,14 @@ TEST_CASE("the first act goes on at once, the others as one event when the windo
   folder.Flush(13 * kSecond);
   REQUIRE(out.events.size() == 2);
   CHECK(out.events[1].count() == 99);
-  CHECK(out.events[1].boot_ns() == kSecond + 99);   // the last one's time
+  CHECK(out.events[1].boot_ns() == kSecond + 99);  // the last one's time
 }
 
 TEST_CASE("a key that goes on repeating is one event a window, one that paused begins anew") {
   Collected out;
   Folder folder(out);
   for (int i = 0; i < 600; ++i) folder.OnEvent(File(v1::OPEN, "/a", i * kSecond / 10));
-  CHECK(out.events.size() <= 7);   // a minute: the first and one per window
+  CHECK(out.events.size() <= 7);  // a minute: the first and one per window
   CHECK(out.events.size() >= 5);
   folder.Flush(200 * kSecond);
   folder.Flush(300 * kSecond);
@@ -170,19 +170,30 @@ TEST_CASE("no act is lost or counted twice, whatever comes in which order") {
       event.set_session(absl::StrCat("s", pick(2)));
       event.set_count(static_cast<uint64_t>(1 + pick(3)));
       switch (pick(30)) {
-        case 0: event.set_kind(v1::EXIT); break;
-        case 1: event.mutable_judgement()->set_decision(v1::DENY); break;
-        case 2: folder.Flush(now + pick(3) * kSecond); break;
-        case 3: folder.EndSession(absl::StrCat("s", pick(2))); break;
-        default: break;
+        case 0:
+          event.set_kind(v1::EXIT);
+          break;
+        case 1:
+          event.mutable_judgement()->set_decision(v1::DENY);
+          break;
+        case 2:
+          folder.Flush(now + pick(3) * kSecond);
+          break;
+        case 3:
+          folder.EndSession(absl::StrCat("s", pick(2)));
+          break;
+        default:
+          break;
       }
-      acts[absl::StrCat(event.session(), event.process().pid(), event.file().path(), event.kind())] += event.count();
+      acts[absl::StrCat(event.session(), event.process().pid(), event.file().path(), event.kind())] +=
+          event.count();
       folder.OnEvent(event);
       REQUIRE(folder.keys() <= options.max_keys);
     }
     folder.EndAll();
     for (const Event& event : out.events) {
-      told[absl::StrCat(event.session(), event.process().pid(), event.file().path(), event.kind())] += event.count();
+      told[absl::StrCat(event.session(), event.process().pid(), event.file().path(), event.kind())] +=
+          event.count();
     }
     REQUIRE(acts == told);
     REQUIRE(folder.keys() == 0);

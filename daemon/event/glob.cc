@@ -102,7 +102,8 @@ absl::Status Glob::AddAlternative(absl::string_view pattern) {
       program.push_back({Token::kAny, 0, 0});
       ++at;
     } else {
-      if (c == '\\' && ++at == pattern.size()) return absl::InvalidArgumentError("pattern ends with a backslash");
+      if (c == '\\' && ++at == pattern.size())
+        return absl::InvalidArgumentError("pattern ends with a backslash");
       program.push_back({Token::kByte, static_cast<uint8_t>(pattern[at]), 0});
       ++at;
     }

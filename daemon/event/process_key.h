@@ -11,8 +11,8 @@
 namespace agentmon {
 
 struct ProcessKey {
-  pid_t pid = 0;           // thread-group id
-  uint64_t start_ns = 0;   // CLOCK_BOOTTIME of its birth; 0 = not known
+  pid_t pid = 0;          // thread-group id
+  uint64_t start_ns = 0;  // CLOCK_BOOTTIME of its birth; 0 = not known
 
   static ProcessKey From(const v1::ProcessKey& key) { return {key.pid(), key.start_ns()}; }
   void To(v1::ProcessKey* key) const {

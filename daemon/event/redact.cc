@@ -55,7 +55,8 @@ class ArgvRedactor {
     if (equals == std::string::npos) return false;
     const absl::string_view name = absl::string_view(*arg).substr(0, equals);
     const absl::string_view value = absl::string_view(*arg).substr(equals + 1);
-    const bool secret = IsOption(name) ? IsSecretFlag(name) && IsFlagValue(name, value) : IsSecretAssignment(name, value);
+    const bool secret =
+        IsOption(name) ? IsSecretFlag(name) && IsFlagValue(name, value) : IsSecretAssignment(name, value);
     if (secret) {
       Take(SecretOption::kWhole, equals + 1, arg);
       return true;
@@ -126,8 +127,9 @@ bool Redactor::RedactUrl(std::string* text) {
 bool Redactor::RedactArgv(v1::Exec* exec) {
   bool suspicious = false, command = false, option = false;
   for (const std::string& arg : exec->argv()) {
-    suspicious = suspicious || MaySecret(arg) ||
-                 (IsOption(arg) && (absl::EndsWithIgnoreCase(arg, "key") || absl::EndsWithIgnoreCase(arg, "pwd")));
+    suspicious =
+        suspicious || MaySecret(arg) ||
+        (IsOption(arg) && (absl::EndsWithIgnoreCase(arg, "key") || absl::EndsWithIgnoreCase(arg, "pwd")));
     option = option || MayBeCommandsOption(arg);
   }
   for (int i = 0; option && !suspicious && !command && i < exec->argv_size(); ++i) {
@@ -151,7 +153,8 @@ bool Redactor::Redact(Event* event) const {
     case Event::kUnix:
       found = RedactUrl(event->mutable_unix()->mutable_path());
       break;
-    default: break;
+    default:
+      break;
   }
   if (found) event->set_redacted(true);
   return found;

@@ -24,7 +24,7 @@ constexpr char kAssignedName[] =
     R"(|private_?key|account_?key)(?:_[a-z0-9_]*)?)";
 
 RE2* Compile(absl::string_view pattern) {
-  RE2::Options options(RE2::Latin1);   // bytes, not characters
+  RE2::Options options(RE2::Latin1);  // bytes, not characters
   options.set_dot_nl(true);
   options.set_log_errors(true);
   return new RE2(re2::StringPiece(pattern.data(), pattern.size()), options);
@@ -39,7 +39,8 @@ bool HasDigit(absl::string_view text) {
 
 // A reference, a switch or nothing is no secret: $TOKEN, ${TOKEN}, true.
 bool IsValue(absl::string_view, absl::string_view secret) {
-  if (secret.empty() || secret[0] == '$' || absl::StartsWith(secret, "\"$") || absl::StartsWith(secret, "'$")) {
+  if (secret.empty() || secret[0] == '$' || absl::StartsWith(secret, "\"$") ||
+      absl::StartsWith(secret, "'$")) {
     return false;
   }
   for (absl::string_view word : {"true", "false", "yes", "no", "on", "off", "none", "null", "\"\"", "''"}) {
@@ -55,8 +56,9 @@ bool IsAssignedSecret(absl::string_view before, absl::string_view secret) {
   before = absl::StripSuffix(before, "=");
   if (absl::EndsWithIgnoreCase(before, "bypass") || absl::EndsWithIgnoreCase(before, "compass")) return false;
   if (absl::StartsWithIgnoreCase(before, "max") || absl::StartsWithIgnoreCase(before, "num")) return false;
-  for (absl::string_view suffix : {"_file", "_path", "_dir", "_name", "_url", "_uri", "_id", "_type", "_length",
-                                   "_limit", "_count", "_ttl", "_size", "_env", "_ref", "_version", "_expiry"}) {
+  for (absl::string_view suffix :
+       {"_file", "_path", "_dir", "_name", "_url", "_uri", "_id", "_type", "_length", "_limit", "_count",
+        "_ttl", "_size", "_env", "_ref", "_version", "_expiry"}) {
     if (absl::EndsWithIgnoreCase(before, suffix)) return false;
   }
   return IsValue(before, secret);
@@ -90,9 +92,11 @@ std::vector<RedactionRule>* MakeTextRules() {
   auto* rules = new std::vector<RedactionRule>{
       {Compile(R"(-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(.*?)(?:-----END|$))"), nullptr},
       // Headers: the scheme's name stays.
-      {Compile(R"((?i)authorization["']?\s*[:=]\s*["']?(?:(?:basic|bearer|token|digest|negotiate|apikey|aws4-hmac-sha256)\s+)?([^\s"'][^"'\r\n]*))"),
+      {Compile(
+           R"((?i)authorization["']?\s*[:=]\s*["']?(?:(?:basic|bearer|token|digest|negotiate|apikey|aws4-hmac-sha256)\s+)?([^\s"'][^"'\r\n]*))"),
        IsValue},
-      {Compile(R"((?i)\b(?:x-[a-z0-9\-]*(?:token|key|secret|auth)|private-token|api-?key|(?:set-)?cookie)["']?\s*:\s*["']?([^\s"'][^"'\r\n]*))"),
+      {Compile(
+           R"((?i)\b(?:x-[a-z0-9\-]*(?:token|key|secret|auth)|private-token|api-?key|(?:set-)?cookie)["']?\s*:\s*["']?([^\s"'][^"'\r\n]*))"),
        IsValue},
       {Compile(R"((?i)\bbearer\s+([a-z0-9._~+/=\-]{12,}))"), LooksRandom},
       // --password=X, --db-token X, -secret=X
@@ -103,7 +107,7 @@ std::vector<RedactionRule>* MakeTextRules() {
       {Compile(absl::StrCat(R"((?i)\b)", kAssignedName, "=(" QUOTED_OR_WORD ")")), IsAssignedSecret},
       // "password": "X" in JSON
       {Compile(absl::StrCat(R"re((?i)"[a-z0-9_.\-]*)re", kWords, R"re("\s*:\s*"([^"]+)")re")), IsValue},
-      {Compile(R"((?:^|\s)pass:(\S+))"), IsValue},   // openssl -passin
+      {Compile(R"((?:^|\s)pass:(\S+))"), IsValue},  // openssl -passin
       // Shapes of tokens.
       {Compile(R"(\b((?:AKIA|ASIA)[A-Z0-9]{16})\b)"), nullptr},
       {Compile(R"(\b(gh[pousr]_[A-Za-z0-9]{20,}))"), nullptr},
@@ -121,7 +125,8 @@ std::vector<RedactionRule>* MakeTextRules() {
       // Short options inside a shell command.
       {Compile(R"(\b(?:mysql|mysqldump|mysqladmin|mariadb)\s(?:[^|;&]*\s)?-p([^\s"';|&]+))"), IsValue},
       {Compile(R"(\bsshpass\s+-p\s*("[^"]*"|'[^']*'|[^\s"']+))"), IsValue},
-      {Compile(R"(\bcurl\s(?:[^|;&]*\s)?(?:-u|--user|-U|--proxy-user)[\s=]*["']?[^\s:"']+:([^\s"']+))"), IsValue},
+      {Compile(R"(\bcurl\s(?:[^|;&]*\s)?(?:-u|--user|-U|--proxy-user)[\s=]*["']?[^\s:"']+:([^\s"']+))"),
+       IsValue},
   };
   rules->insert(rules->begin(), UrlRules().begin(), UrlRules().end());
   return rules;
@@ -129,13 +134,13 @@ std::vector<RedactionRule>* MakeTextRules() {
 
 // Grams of four bytes, lower case, one of which is in every text that a rule can find something in,
 // but for what MaySecret looks at by itself.
-constexpr const char* kGrams[] = {"pass", "pwd=", "pwd ", "toke", "secr", "key=", "key:", "key ", "key\"", "-key",
-                                  "_key", "apik", "auth", "bear", "cred", "cook", "sig=", "atur", "jwt=", "akia",
-                                  "asia", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "_pat", "glpa", "glrt", "gldt",
-                                  "glso", "glcb", "xoxa", "xoxb", "xoxe", "xoxo", "xoxp", "xoxr", "xoxs", "aiza",
-                                  "ya29", "npm_", "pypi", "-beg", "k_li", "k_te", "pwd\"", "mysq", "mari", "curl"};
+constexpr const char* kGrams[] = {
+    "pass", "pwd=", "pwd ", "toke", "secr", "key=", "key:", "key ",  "key\"", "-key", "_key", "apik", "auth",
+    "bear", "cred", "cook", "sig=", "atur", "jwt=", "akia", "asia",  "ghp_",  "gho_", "ghu_", "ghs_", "ghr_",
+    "_pat", "glpa", "glrt", "gldt", "glso", "glcb", "xoxa", "xoxb",  "xoxe",  "xoxo", "xoxp", "xoxr", "xoxs",
+    "aiza", "ya29", "npm_", "pypi", "-beg", "k_li", "k_te", "pwd\"", "mysq",  "mari", "curl"};
 
-constexpr uint32_t Hash(uint32_t gram) { return (gram * 2654435761u) >> 18; }   // 14 bits
+constexpr uint32_t Hash(uint32_t gram) { return (gram * 2654435761u) >> 18; }  // 14 bits
 
 const std::bitset<16384>& Grams() {
   static const auto* grams = [] {
@@ -154,12 +159,12 @@ struct SecretOptionRow {
   absl::string_view command;
   absl::string_view option;
   SecretOption how;
-  bool apart;      // "-p VALUE"
-  bool attached;   // "-pVALUE"; "--user=VALUE" for long ones
+  bool apart;     // "-p VALUE"
+  bool attached;  // "-pVALUE"; "--user=VALUE" for long ones
 };
 
 constexpr SecretOptionRow kOptions[] = {
-    {"mysql", "-p", SecretOption::kWhole, false, true},   // apart it is a data base's name
+    {"mysql", "-p", SecretOption::kWhole, false, true},  // apart it is a data base's name
     {"mysqldump", "-p", SecretOption::kWhole, false, true},
     {"mysqladmin", "-p", SecretOption::kWhole, false, true},
     {"mysqlimport", "-p", SecretOption::kWhole, false, true},
@@ -181,7 +186,7 @@ constexpr SecretOptionRow kOptions[] = {
     {"7z", "-p", SecretOption::kWhole, false, true},
     {"7za", "-p", SecretOption::kWhole, false, true},
     {"7zz", "-p", SecretOption::kWhole, false, true},
-    {"docker", "-p", SecretOption::kWholeAtLogin, true, true},   // else a port
+    {"docker", "-p", SecretOption::kWholeAtLogin, true, true},  // else a port
     {"podman", "-p", SecretOption::kWholeAtLogin, true, true},
     {"buildah", "-p", SecretOption::kWholeAtLogin, true, true},
     {"skopeo", "-p", SecretOption::kWholeAtLogin, true, true},
@@ -217,8 +222,7 @@ bool ApplyRule(const RedactionRule& rule, std::string* text) {
   bool found = false;
   size_t from = 0;
   re2::StringPiece groups[2];
-  while (from <= text->size() &&
-         rule.pattern->Match(*text, from, text->size(), RE2::UNANCHORED, groups, 2)) {
+  while (from <= text->size() && rule.pattern->Match(*text, from, text->size(), RE2::UNANCHORED, groups, 2)) {
     const size_t start = static_cast<size_t>(groups[1].data() - text->data());
     const size_t length = groups[1].size();
     const size_t match = static_cast<size_t>(groups[0].data() - text->data());
@@ -236,21 +240,22 @@ bool ApplyRule(const RedactionRule& rule, std::string* text) {
 
 bool IsSecretAssignment(absl::string_view name, absl::string_view value) {
   static const RE2* pattern = Compile(absl::StrCat("(?i)", kAssignedName));
-  return RE2::FullMatch(re2::StringPiece(name.data(), name.size()), *pattern) && IsAssignedSecret(name, value);
+  return RE2::FullMatch(re2::StringPiece(name.data(), name.size()), *pattern) &&
+         IsAssignedSecret(name, value);
 }
 
 bool IsFlagValue(absl::string_view flag, absl::string_view value) { return IsFlagSecret(flag, value); }
 
 bool IsSecretFlag(absl::string_view flag) {
-  static const RE2* pattern =
-      Compile(absl::StrCat(R"((?i)--?(?:[a-z0-9][a-z0-9_.\-]*[\-_.])?)", kWords));
+  static const RE2* pattern = Compile(absl::StrCat(R"((?i)--?(?:[a-z0-9][a-z0-9_.\-]*[\-_.])?)", kWords));
   if (absl::StartsWith(flag, "--no-")) return false;
   return RE2::FullMatch(re2::StringPiece(flag.data(), flag.size()), *pattern);
 }
 
 SecretOption OptionOf(absl::string_view command, absl::string_view option, bool attached) {
   for (const SecretOptionRow& row : kOptions) {
-    if (row.command == command && row.option == option && (attached ? row.attached : row.apart)) return row.how;
+    if (row.command == command && row.option == option && (attached ? row.attached : row.apart))
+      return row.how;
   }
   return SecretOption::kNone;
 }
@@ -270,7 +275,7 @@ bool MaySecret(absl::string_view text) {
     gram = gram << 8 | (byte >= 'A' && byte <= 'Z' ? byte | 0x20u : byte);
     if (grams[Hash(gram)]) return true;
     const uint32_t three = gram & 0xffffff;
-    if (three == 0x736b2d || three == 0x65796a || three == 0x68665f) return true;   // "sk-", "eyJ", "hf_"
+    if (three == 0x736b2d || three == 0x65796a || three == 0x68665f) return true;     // "sk-", "eyJ", "hf_"
     if (three == 0x3a2f2f && text.find('@') != absl::string_view::npos) return true;  // "://"
   }
   return false;

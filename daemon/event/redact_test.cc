@@ -19,8 +19,10 @@ const std::string kSlack = std::string("xo") + "xb-123456789012-abcdefghijkl";
 const std::string kOpenai = std::string("s") + "k-proj-abc123DEF456ghi789JKL012";
 const std::string kAnthropic = std::string("s") + "k-ant-api03-abcDEF123456_7890-xyz";
 const std::string kGoogle = std::string("AI") + "zaSyA0123456789abcdefghijklmnopqrstuv";
-const std::string kJwt = std::string("ey") + "JhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P";
-const std::string kPem = std::string("-----BEGIN RSA PRIV") + "ATE KEY-----\nMIIEow\nAAAA\n-----END RSA PRIVATE KEY-----";
+const std::string kJwt =
+    std::string("ey") + "JhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P";
+const std::string kPem =
+    std::string("-----BEGIN RSA PRIV") + "ATE KEY-----\nMIIEow\nAAAA\n-----END RSA PRIVATE KEY-----";
 
 struct Case {
   std::vector<std::string> argv;
@@ -42,19 +44,23 @@ TEST_CASE("secrets are taken out of argument lists") {
       {{"psql", "--password=hunter 2 with spaces"}, {"psql", "--password=" + x}},
       {{"tool", "--token", "abc", "rest"}, {"tool", "--token", x, "rest"}},
       {{"tool", "-token=abc"}, {"tool", "-token=" + x}},
-      {{"tool", "--db-password", "p", "--github-token=t"}, {"tool", "--db-password", x, "--github-token=" + x}},
-      {{"tool", "--api-key", "k", "--apikey=k", "--API_KEY=k"}, {"tool", "--api-key", x, "--apikey=" + x, "--API_KEY=" + x}},
+      {{"tool", "--db-password", "p", "--github-token=t"},
+       {"tool", "--db-password", x, "--github-token=" + x}},
+      {{"tool", "--api-key", "k", "--apikey=k", "--API_KEY=k"},
+       {"tool", "--api-key", x, "--apikey=" + x, "--API_KEY=" + x}},
       {{"tool", "--accesskey", "k"}, {"tool", "--accesskey", x}},
       {{"tool", "--client-secret", "s", "--pwd", "w"}, {"tool", "--client-secret", x, "--pwd", x}},
       {{"mysql", "-uroot", "-phunter2", "db"}, {"mysql", "-uroot", "-p" + x, "db"}},
       {{"sudo", "/usr/bin/mysqldump", "-phunter2"}, {"sudo", "/usr/bin/mysqldump", "-p" + x}},
       {{"sh", "-c", "mysql -u root -phunter2 db < x"}, {"sh", "-c", "mysql -u root -p" + x + " db < x"}},
-      {{"sshpass", "-p", "hunter2", "ssh", "-p", "2222", "host"}, {"sshpass", "-p", x, "ssh", "-p", "2222", "host"}},
+      {{"sshpass", "-p", "hunter2", "ssh", "-p", "2222", "host"},
+       {"sshpass", "-p", x, "ssh", "-p", "2222", "host"}},
       {{"sshpass", "-phunter2", "ssh", "host"}, {"sshpass", "-p" + x, "ssh", "host"}},
       {{"curl", "-u", "bob:hunter2", "https://h/"}, {"curl", "-u", "bob:" + x, "https://h/"}},
       {{"curl", "-ubob:hunter2", "https://h/"}, {"curl", "-ubob:" + x, "https://h/"}},
       {{"curl", "--user=bob:hunter2"}, {"curl", "--user=bob:" + x}},
-      {{"bash", "-c", "curl -s -u bob:hunter2 https://h"}, {"bash", "-c", "curl -s -u bob:" + x + " https://h"}},
+      {{"bash", "-c", "curl -s -u bob:hunter2 https://h"},
+       {"bash", "-c", "curl -s -u bob:" + x + " https://h"}},
       {{"docker", "login", "-u", "bob", "-p", "hunter2"}, {"docker", "login", "-u", "bob", "-p", x}},
       {{"redis-cli", "-a", "hunter2"}, {"redis-cli", "-a", x}},
       {{"7z", "a", "-phunter2", "x.7z"}, {"7z", "a", "-p" + x, "x.7z"}},
@@ -66,19 +72,26 @@ TEST_CASE("secrets are taken out of argument lists") {
       {{"curl", "-H", "X-Api-Key: abc"}, {"curl", "-H", "X-Api-Key: " + x}},
       {{"curl", "-H", "PRIVATE-TOKEN: abc"}, {"curl", "-H", "PRIVATE-TOKEN: " + x}},
       {{"curl", "-b", "Cookie: sid=1; t=2"}, {"curl", "-b", "Cookie: " + x}},
-      {{"sh", "-c", "curl -H 'Authorization: token abc' u"}, {"sh", "-c", "curl -H 'Authorization: token " + x + "' u"}},
+      {{"sh", "-c", "curl -H 'Authorization: token abc' u"},
+       {"sh", "-c", "curl -H 'Authorization: token " + x + "' u"}},
       {{"git", "clone", "https://bob:hunter2@host/r"}, {"git", "clone", "https://bob:" + x + "@host/r"}},
       {{"git", "clone", "https://:hunter2@host/r"}, {"git", "clone", "https://:" + x + "@host/r"}},
       {{"psql", "postgres://u:p@ss@db:5432/x"}, {"psql", "postgres://u:" + x + "@db:5432/x"}},
-      {{"git", "clone", "https://abcdef0123456789abcdef@host/r"}, {"git", "clone", "https://" + x + "@host/r"}},
-      {{"curl", "https://h/x?a=1&token=t1&sig=t2#x"}, {"curl", "https://h/x?a=1&token=" + x + "&sig=" + x + "#x"}},
+      {{"git", "clone", "https://abcdef0123456789abcdef@host/r"},
+       {"git", "clone", "https://" + x + "@host/r"}},
+      {{"curl", "https://h/x?a=1&token=t1&sig=t2#x"},
+       {"curl", "https://h/x?a=1&token=" + x + "&sig=" + x + "#x"}},
       {{"curl", "https://h/x?key=abc"}, {"curl", "https://h/x?key=" + x}},
-      {{"curl", "https://s3/x?X-Amz-Signature=abc&X-Amz-Date=1"}, {"curl", "https://s3/x?X-Amz-Signature=" + x + "&X-Amz-Date=1"}},
-      {{"env", "DB_PASSWORD=hunter2", "PGPASSWORD=a b", "GH_TOKEN=t", "run"}, {"env", "DB_PASSWORD=" + x, "PGPASSWORD=" + x, "GH_TOKEN=" + x, "run"}},
-      {{"docker", "run", "-e", "MY_API_KEY=abc", "-p", "80:80"}, {"docker", "run", "-e", "MY_API_KEY=" + x, "-p", "80:80"}},
+      {{"curl", "https://s3/x?X-Amz-Signature=abc&X-Amz-Date=1"},
+       {"curl", "https://s3/x?X-Amz-Signature=" + x + "&X-Amz-Date=1"}},
+      {{"env", "DB_PASSWORD=hunter2", "PGPASSWORD=a b", "GH_TOKEN=t", "run"},
+       {"env", "DB_PASSWORD=" + x, "PGPASSWORD=" + x, "GH_TOKEN=" + x, "run"}},
+      {{"docker", "run", "-e", "MY_API_KEY=abc", "-p", "80:80"},
+       {"docker", "run", "-e", "MY_API_KEY=" + x, "-p", "80:80"}},
       {{"sh", "-c", "export SECRET_KEY=abc && run"}, {"sh", "-c", "export SECRET_KEY=" + x + " && run"}},
       {{"sh", "-c", "tool --password 'a b' --x"}, {"sh", "-c", "tool --password " + x + " --x"}},
-      {{"curl", "-d", "{\"user\":\"bob\",\"password\":\"hunter2\"}"}, {"curl", "-d", "{\"user\":\"bob\",\"password\":\"" + x + "\"}"}},
+      {{"curl", "-d", "{\"user\":\"bob\",\"password\":\"hunter2\"}"},
+       {"curl", "-d", "{\"user\":\"bob\",\"password\":\"" + x + "\"}"}},
       {{"x", kAws}, {"x", x}},
       {{"x", "v" + std::string("=") + kGithub}, {"x", "v=" + x}},
       {{"x", kGithubFine}, {"x", x}},
@@ -88,9 +101,12 @@ TEST_CASE("secrets are taken out of argument lists") {
       {{"x", kAnthropic}, {"x", x}},
       {{"x", kGoogle}, {"x", x}},
       {{"x", kJwt}, {"x", x}},
-      {{"echo", kPem}, {"echo", std::string("-----BEGIN RSA PRIV") + "ATE KEY-----" + x + "-----END RSA PRIVATE KEY-----"}},
-      {{"git", "-c", "http.extraHeader=Authorization: Basic abc", "fetch"}, {"git", "-c", "http.extraHeader=Authorization: Basic " + x, "fetch"}},
-      {{"x", std::string("\xff\xfe --password=\x80\x81 \xff", 18)}, {"x", std::string("\xff\xfe --password=") + x + " \xff"}},
+      {{"echo", kPem},
+       {"echo", std::string("-----BEGIN RSA PRIV") + "ATE KEY-----" + x + "-----END RSA PRIVATE KEY-----"}},
+      {{"git", "-c", "http.extraHeader=Authorization: Basic abc", "fetch"},
+       {"git", "-c", "http.extraHeader=Authorization: Basic " + x, "fetch"}},
+      {{"x", std::string("\xff\xfe --password=\x80\x81 \xff", 18)},
+       {"x", std::string("\xff\xfe --password=") + x + " \xff"}},
   };
   for (const Case& c : cases) {
     bool redacted = false;
@@ -122,7 +138,8 @@ TEST_CASE("what is no secret stays as it is") {
       {"tool", "--max-tokens=100", "--tokens", "5", "--tokenizer", "bpe", "--token=true"},
       {"ansible", "--private-key", "/home/bob/.ssh/id_rsa"},
       {"docker", "build", "--secret", "id=npm,src=/run/npmrc"},
-      {"env", "TOKENIZERS_PARALLELISM=false", "MAX_TOKENS=100", "SECRET_FILE=/x", "TOKEN_URL=https://h/t", "run"},
+      {"env", "TOKENIZERS_PARALLELISM=false", "MAX_TOKENS=100", "SECRET_FILE=/x", "TOKEN_URL=https://h/t",
+       "run"},
       {"sh", "-c", "tool --password \"$PASSWORD\" && echo $TOKEN"},
       {"sh", "-c", "TOKEN=$(cat /run/token) tool"},
       {"task-runner", "task-0123456789abcdefghijklmn", "disk-0123456789abcdefghijkl"},
@@ -161,8 +178,8 @@ TEST_CASE("paths are changed only where they are URLs") {
 
 TEST_CASE("an ordinary argument list costs about a microsecond at most", "[.bench]") {
   Event event;
-  for (const char* arg : {"/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus", "-quiet", "-I", "include", "-O2", "-Wall",
-                          "src/module/file.cc", "-o", "/tmp/ccXYZ123.s"}) {
+  for (const char* arg : {"/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus", "-quiet", "-I", "include", "-O2",
+                          "-Wall", "src/module/file.cc", "-o", "/tmp/ccXYZ123.s"}) {
     event.mutable_exec()->add_argv(arg);
   }
   const Redactor redactor;
@@ -170,7 +187,8 @@ TEST_CASE("an ordinary argument list costs about a microsecond at most", "[.benc
   constexpr int kRounds = 200'000;
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < kRounds; ++i) redactor.Redact(&event);
-  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin);
+  const auto ns =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin);
   WARN("ns per argument list: " << ns.count() / kRounds);
 }
 

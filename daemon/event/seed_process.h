@@ -10,10 +10,10 @@ namespace agentmon {
 
 struct SeedProcess {
   ProcessKey key;
-  ProcessKey parent;         // its parent now
-  uint64_t cgroup_id = 0;    // of its session
+  ProcessKey parent;       // its parent now
+  uint64_t cgroup_id = 0;  // of its session
   uint32_t uid = 0;
-  std::string exe;           // empty when /proc did not tell
+  std::string exe;  // empty when /proc did not tell
 };
 
 }  // namespace agentmon

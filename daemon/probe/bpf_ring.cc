@@ -26,8 +26,11 @@ constexpr absl::Duration kPollEvery = absl::Milliseconds(2);
 // After the ring was armed it looks once more at once, and once much later: a program may have read
 // "not armed" just before and submitted just after, possibly preempted in between.
 constexpr absl::Duration kLastLook = absl::Seconds(1);
-// Records of one turn; the core has other work too.
-constexpr size_t kTurn = 16384;
+// Records of one turn of the core, which has other work too.
+constexpr size_t kTurn = 16'384;
+constexpr size_t kNoLimit = AM_RING_BYTES;
+// The longest record is an exec with three paths and its arguments.
+constexpr size_t kMaxRecord = sizeof(am_exec) + 3 * AM_PATH_MAX + AM_ARGV_MAX;
 
 absl::StatusOr<UniqueFd> MakeMap(bpf_map_type type, const char* name, uint32_t key_bytes,
                                  uint32_t value_bytes, uint32_t entries, uint32_t flags = 0) {
@@ -56,7 +59,8 @@ absl::StatusOr<uint32_t> CgroupLevel(int cgroup_fd) {
   UniqueFd iter(bpf_iter_create(bpf_link__fd(link.get())));
   if (!iter.valid()) return BpfError(errno, "start the cgroup iterator");
   uint32_t level = 0;
-  if (read(iter.get(), &level, sizeof(level)) != sizeof(level)) return BpfError(errno, "read the cgroup's level");
+  if (read(iter.get(), &level, sizeof(level)) != sizeof(level))
+    return BpfError(errno, "read the cgroup's level");
   return level;
 }
 
@@ -70,14 +74,14 @@ absl::StatusOr<std::unique_ptr<BpfRing>> BpfRing::Create(int base_cgroup_fd, Tas
 
 absl::Status BpfRing::MakeMaps() {
   ASSIGN_OR_RETURN(events_, MakeMap(BPF_MAP_TYPE_RINGBUF, "am_events", 0, 0, AM_RING_BYTES));
-  ASSIGN_OR_RETURN(state_, MakeMap(BPF_MAP_TYPE_ARRAY, "am_ring_state", 4, sizeof(am_ring_state), 1, BPF_F_MMAPABLE));
+  ASSIGN_OR_RETURN(state_,
+                   MakeMap(BPF_MAP_TYPE_ARRAY, "am_ring_state", 4, sizeof(am_ring_state), 1, BPF_F_MMAPABLE));
   ASSIGN_OR_RETURN(lost_, MakeMap(BPF_MAP_TYPE_PERCPU_ARRAY, "am_lost", 4, 8, AM_TYPE_COUNT));
   ASSIGN_OR_RETURN(sessions_, MakeMap(BPF_MAP_TYPE_HASH, "am_sessions", 8, 4, AM_SESSIONS_MAX));
   void* state = mmap(nullptr, sizeof(am_ring_state), PROT_READ | PROT_WRITE, MAP_SHARED, state_.get(), 0);
   if (state == MAP_FAILED) return ErrnoStatus(errno, "map the ring's state");
   armed_ = &static_cast<am_ring_state*>(state)->armed;
-  ring_ = ring_buffer__new(events_.get(), OnSample, this, nullptr);
-  if (ring_ == nullptr) return ErrnoStatus(errno, "map the ring");
+  ASSIGN_OR_RETURN(reader_, RingReader::Create(events_.get(), AM_RING_BYTES, kMaxRecord));
   wake_.Reset(epoll_create1(EPOLL_CLOEXEC));
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;
@@ -90,7 +94,6 @@ absl::Status BpfRing::MakeMaps() {
 BpfRing::~BpfRing() {
   *alive_ = false;
   if (sink_ != nullptr) runner_.UnwatchFd(wake_.get());
-  if (ring_ != nullptr) ring_buffer__free(ring_);
   if (armed_ != nullptr) munmap(const_cast<uint32_t*>(armed_), sizeof(am_ring_state));
 }
 
@@ -103,61 +106,63 @@ absl::Status BpfRing::Start(RecordSink& sink) {
   return absl::OkStatus();
 }
 
-int BpfRing::OnSample(void* ring, void* bytes, size_t size) {
-  BpfRing* self = static_cast<BpfRing*>(ring);
-  const auto* header = static_cast<const am_header*>(bytes);
-  if (size >= sizeof(am_header) && header->type < AM_TYPE_COUNT) ++self->records_[header->type];
-  self->sink_->OnRecord(absl::MakeConstSpan(static_cast<const uint8_t*>(bytes), size));
-  return 0;
+void BpfRing::OnSample(absl::Span<const uint8_t> bytes) {
+  const auto* header = reinterpret_cast<const am_header*>(bytes.data());
+  if (bytes.size() >= sizeof(am_header) && header->type < AM_TYPE_COUNT) ++records_[header->type];
+  sink_->OnRecord(bytes);
 }
 
-size_t BpfRing::Consume() {
+size_t BpfRing::Consume(size_t limit) {
   if (sink_ == nullptr || draining_) return 0;
-  draining_ = true;   // a sink may call Drain
-  const int records = ring_buffer__consume(ring_);
+  draining_ = true;  // a sink may call Drain
+  const size_t records = reader_->Read(limit, [this](absl::Span<const uint8_t> bytes) { OnSample(bytes); });
   draining_ = false;
-  return records > 0 ? static_cast<size_t>(records) : 0;
+  return records;
 }
 
 void BpfRing::Drain() {
-  if (Consume() > 0) PollLater();
+  if (Consume(kNoLimit) > 0) PollLater();
 }
 
 void BpfRing::OnWake() {
   epoll_event event;
-  epoll_wait(wake_.get(), &event, 1, 0);   // edge-triggered: takes the edge, or it would be reported for ever
-  Consume();
+  epoll_wait(wake_.get(), &event, 1, 0);  // edge-triggered: takes the edge, or it would be reported for ever
+  Consume(kTurn);
   PollLater();
 }
 
 void BpfRing::PollLater() {
   quiet_polls_ = 0;
-  if (std::exchange(polling_, true)) return;
-  runner_.PostAfter(kPollEvery, [this, alive = alive_] { if (*alive) Poll(); });
+  if (!polling_) PollAfter(kPollEvery);
 }
 
+void BpfRing::PollAfter(absl::Duration delay) {
+  polling_ = delay == kPollEvery;
+  runner_.PostAfter(delay, [this, alive = alive_, poll = ++poll_] {
+    if (*alive && poll == poll_) Poll();
+  });
+}
+
+// Busy, busy, nothing: armed; nothing: one last look, far away; nothing: asleep.
 void BpfRing::Poll() {
-  const bool found = Consume() > 0;
+  polling_ = false;
+  const bool found = Consume(kTurn) > 0;
   quiet_polls_ = found ? 0 : quiet_polls_ + 1;
   if (quiet_polls_ == 1) Arm();
-  if (quiet_polls_ == 3) {
-    polling_ = false;
-    return;
-  }
-  const absl::Duration delay = quiet_polls_ == 2 ? kLastLook : kPollEvery;
-  runner_.PostAfter(delay, [this, alive = alive_] { if (*alive) Poll(); });
+  if (quiet_polls_ < 3) PollAfter(quiet_polls_ == 2 ? kLastLook : kPollEvery);
 }
 
 void BpfRing::Arm() {
   *armed_ = 1;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  Consume();
+  Consume(kTurn);
 }
 
 absl::Status BpfRing::AddSession(uint64_t cgroup_id) {
   const uint32_t one = 1;
   if (bpf_map_update_elem(sessions_.get(), &cgroup_id, &one, BPF_ANY) == 0) return absl::OkStatus();
-  if (errno == E2BIG) return absl::ResourceExhaustedError(absl::StrCat("more than ", AM_SESSIONS_MAX, " sessions"));
+  if (errno == E2BIG)
+    return absl::ResourceExhaustedError(absl::StrCat("more than ", AM_SESSIONS_MAX, " sessions"));
   return ErrnoStatus(errno, "add a session to the BPF map");
 }
 

@@ -13,9 +13,9 @@
 #include "common/base/task_runner.h"
 #include "common/base/unique_fd.h"
 #include "daemon/event/record.h"
+#include "daemon/probe/ring_reader.h"
 
 struct bpf_map;
-struct ring_buffer;
 
 namespace agentmon {
 
@@ -59,22 +59,24 @@ class BpfRing {
   BpfRing(TaskRunner& runner, uint32_t session_level) : runner_(runner), session_level_(session_level) {}
   absl::Status MakeMaps();
   static absl::Status Reuse(bpf_map* map, int fd);
-  static int OnSample(void* ring, void* bytes, size_t size);
-  size_t Consume();
+  void OnSample(absl::Span<const uint8_t> bytes);
+  size_t Consume(size_t limit);
   void OnWake();
   void Poll();
   void PollLater();
+  void PollAfter(absl::Duration delay);
   void Arm();
 
   TaskRunner& runner_;
   const uint32_t session_level_;
   UniqueFd events_, state_, lost_, sessions_;
-  UniqueFd wake_;                        // epoll, edge-triggered on events_
-  volatile uint32_t* armed_ = nullptr;   // mapped from ring_state
-  ring_buffer* ring_ = nullptr;
+  UniqueFd wake_;                       // epoll, edge-triggered on events_
+  volatile uint32_t* armed_ = nullptr;  // mapped from ring_state
+  std::unique_ptr<RingReader> reader_;
   RecordSink* sink_ = nullptr;
-  int quiet_polls_ = 0;
-  bool polling_ = false;
+  int quiet_polls_ = 0;   // looks in a row that found nothing
+  bool polling_ = false;  // the next look is near
+  uint64_t poll_ = 0;     // number of the look that is due; earlier ones that still wait do nothing
   bool draining_ = false;
   std::array<uint64_t, AM_TYPE_COUNT> records_{};
   // Tasks that are still queued when the ring goes find out by this.

@@ -19,13 +19,14 @@ constexpr auto kUnixSendmsg = static_cast<bpf_attach_type>(50);
 
 }  // namespace
 
-NetworkProbe::NetworkProbe(BpfRing& ring, int base_cgroup_fd) : ring_(ring), base_cgroup_fd_(base_cgroup_fd) {}
+NetworkProbe::NetworkProbe(BpfRing& ring, int base_cgroup_fd)
+    : ring_(ring), base_cgroup_fd_(base_cgroup_fd) {}
 NetworkProbe::~NetworkProbe() = default;
 
 absl::StatusOr<std::unique_ptr<NetworkProbe>> NetworkProbe::Create(BpfRing& ring, int base_cgroup_fd) {
   std::unique_ptr<NetworkProbe> probe(new NetworkProbe(ring, base_cgroup_fd));
-  ASSIGN_OR_RETURN(probe->inet_, LoadSkeleton<network_bpf>("network programs",
-                                                           [&](network_bpf* bpf) { return ring.Share(bpf); }));
+  ASSIGN_OR_RETURN(probe->inet_, LoadSkeleton<network_bpf>(
+                                     "network programs", [&](network_bpf* bpf) { return ring.Share(bpf); }));
   probe->unix_status_ = probe->LoadUnix();
   return probe;
 }
@@ -57,7 +58,7 @@ absl::Status NetworkProbe::AttachOne(bpf_program* program, absl::string_view par
 }
 
 absl::Status NetworkProbe::AttachInet() {
-  RETURN_IF_ERROR(AttachOne(inet_->progs.on_sockops, "sockops"));   // before the first connect
+  RETURN_IF_ERROR(AttachOne(inet_->progs.on_sockops, "sockops"));  // before the first connect
   RETURN_IF_ERROR(AttachOne(inet_->progs.connect4, "connect4"));
   RETURN_IF_ERROR(AttachOne(inet_->progs.connect6, "connect6"));
   RETURN_IF_ERROR(AttachOne(inet_->progs.sendmsg4, "sendmsg4"));
@@ -76,7 +77,8 @@ void NetworkProbe::AttachUnix() {
   for (const auto& [part, status] : {std::pair("unix_connect", connect), std::pair("unix_send", send)}) {
     if (status.ok()) continue;
     const bool unknown = absl::IsInvalidArgument(status) || absl::IsNotFound(status);
-    inactive_.push_back(absl::StrCat(part, ": ", unknown ? "not in this kernel (needs 6.7)" : status.message()));
+    inactive_.push_back(
+        absl::StrCat(part, ": ", unknown ? "not in this kernel (needs 6.7)" : status.message()));
   }
 }
 

@@ -11,8 +11,8 @@
 namespace agentmon {
 
 struct ProbeStats {
-  uint64_t records = 0;   // handed over
-  uint64_t lost = 0;      // known to be lost, at least
+  uint64_t records = 0;  // handed over
+  uint64_t lost = 0;     // known to be lost, at least
 };
 
 // Core thread, all of it. A probe that needs a thread of its own owns it and crosses back by Post.

@@ -37,11 +37,12 @@ absl::StatusOr<std::unique_ptr<ProcessProbe>> ProcessProbe::Create(BpfRing& ring
 
 absl::Status ProcessProbe::Load() {
   ASSIGN_OR_RETURN(bpf_, LoadSkeleton<process_bpf>("process programs", [this](process_bpf* bpf) {
-    bpf->rodata->page_bytes = static_cast<uint32_t>(sysconf(_SC_PAGESIZE));
-    bpf->rodata->exit_tells_group_dead = ExitTellsGroupDead();
-    bpf_map__set_max_entries(bpf->maps.scratch, static_cast<uint32_t>(libbpf_num_possible_cpus()));
-    return ring_.Share(bpf);
-  }));
+                     bpf->rodata->page_bytes = static_cast<uint32_t>(sysconf(_SC_PAGESIZE));
+                     bpf->rodata->exit_tells_group_dead = ExitTellsGroupDead();
+                     bpf_map__set_max_entries(bpf->maps.scratch,
+                                              static_cast<uint32_t>(libbpf_num_possible_cpus()));
+                     return ring_.Share(bpf);
+                   }));
   ASSIGN_OR_RETURN(tasks_, KernelTasks::Create(ring_.session_level()));
   return absl::OkStatus();
 }

@@ -30,7 +30,8 @@ uint64_t BootNs() { return static_cast<uint64_t>(SystemClock().BootNs()); }
 absl::Status ProcessProbe::CheckRoot(pid_t root, const std::vector<am_task>& tasks, ProcessKey* key) const {
   for (const am_task& task : tasks) {
     if (task.key.pid != static_cast<am_u32>(root)) continue;
-    if (task.kernel_thread != 0) return absl::FailedPreconditionError(absl::StrCat(root, " is a kernel thread"));
+    if (task.kernel_thread != 0)
+      return absl::FailedPreconditionError(absl::StrCat(root, " is a kernel thread"));
     if (task.alive == 0) return absl::NotFoundError(absl::StrCat("process ", root, " has ended"));
     *key = ToKey(task.key);
     return absl::OkStatus();
@@ -69,12 +70,14 @@ absl::Status ProcessProbe::CollectPasses(TreeClosure& closure,
     ASSIGN_OR_RETURN(const std::vector<am_task> tasks, tasks_->List());
     closure.AddSnapshot(tasks);
     RETURN_IF_ERROR(ReadEdges(&closure, since_ns));
-    if (bpf_->bss->edges_lost != 0) return absl::ResourceExhaustedError("too many forks on this host at once");
+    if (bpf_->bss->edges_lost != 0)
+      return absl::ResourceExhaustedError("too many forks on this host at once");
     const std::vector<ProcessKey> to_move = closure.ToMove();
     for (const ProcessKey& key : to_move) {
       if (key.pid == getpid()) return absl::FailedPreconditionError("the tree contains the daemon");
       const absl::Status moved = move_one(key.pid);
-      if (!moved.ok() && !absl::IsNotFound(moved)) return WithContext(moved, absl::StrCat("process ", key.pid));
+      if (!moved.ok() && !absl::IsNotFound(moved))
+        return WithContext(moved, absl::StrCat("process ", key.pid));
       closure.SetMoved(key, BootNs());
     }
     if (to_move.empty() && !closure.Unsettled()) return absl::OkStatus();

@@ -53,7 +53,7 @@ std::vector<ProcessKey> TreeClosure::ToMove() {
     } else if (alive_.contains(waiting.key)) {
       to_move.push_back(waiting.key);
     } else if (waiting.since == snapshots_) {
-      still.push_back(waiting);   // joined after the snapshot; one that was there before it is dead
+      still.push_back(waiting);  // joined after the snapshot; one that was there before it is dead
     }
   }
   waiting_ = std::move(still);

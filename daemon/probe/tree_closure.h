@@ -41,7 +41,7 @@ class TreeClosure {
  private:
   struct Waiting {
     ProcessKey key;
-    uint64_t since = 0;   // the snapshot that was the last one when it joined
+    uint64_t since = 0;  // the snapshot that was the last one when it joined
   };
 
   void Join(ProcessKey key);

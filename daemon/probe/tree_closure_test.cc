@@ -29,8 +29,8 @@ std::vector<int> Pids(const std::vector<ProcessKey>& keys) {
 
 TEST_CASE("a tree is its root and all that descend from it, and nobody else") {
   TreeClosure closure(kRoot);
-  closure.AddSnapshot({Task(kInit, Key(0)), Task(kRoot, kInit), Task(Key(101), kRoot), Task(Key(102), Key(101)),
-                       Task(Key(200), kInit)});
+  closure.AddSnapshot({Task(kInit, Key(0)), Task(kRoot, kInit), Task(Key(101), kRoot),
+                       Task(Key(102), Key(101)), Task(Key(200), kInit)});
   CHECK(Pids(closure.ToMove()) == std::vector<int>{100, 101, 102});
   CHECK(closure.ToMove().empty());
   CHECK_FALSE(closure.Unsettled());
@@ -38,7 +38,7 @@ TEST_CASE("a tree is its root and all that descend from it, and nobody else") {
 
 TEST_CASE("an orphan belongs by the edge that its parent's exit left") {
   TreeClosure closure(kRoot);
-  closure.AddSnapshot({Task(kRoot, kInit), Task(Key(102), kInit)});   // 101 between them is gone
+  closure.AddSnapshot({Task(kRoot, kInit), Task(Key(102), kInit)});  // 101 between them is gone
   closure.AddEdge(Key(102), Key(101));
   CHECK(Pids(closure.ToMove()) == std::vector<int>{100});
   closure.AddEdge(Key(101), kRoot);
@@ -83,7 +83,7 @@ TEST_CASE("a later parent is no birth") {
   closure.ToMove();
   closure.SetMoved(kRoot, 1000);
   closure.AddBirth(Key(103, 1500), Key(102));
-  closure.AddBirth(Key(103, 1500), kRoot);   // what the exit hook says of a process born meanwhile
+  closure.AddBirth(Key(103, 1500), kRoot);  // what the exit hook says of a process born meanwhile
   closure.AddSnapshot({Task(kRoot, kInit), Task(Key(103, 1500), kRoot)});
   CHECK(Pids(closure.ToMove()) == std::vector<int>{103});
 }

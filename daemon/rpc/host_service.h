@@ -13,15 +13,18 @@ class HostService final : public v1::Host::Service {
   using FillStatus = std::function<v1::StatusResponse()>;
   HostService(RpcDeps& deps, FillStatus status) : deps_(deps), status_(std::move(status)) {}
 
-  grpc::Status Status(grpc::ServerContext* context, const v1::StatusRequest*, v1::StatusResponse* response) override {
-    return Unary<v1::StatusResponse>(deps_, *context, Access::kAnyone, response, [this](const Caller& caller) {
-      return CallCore<v1::StatusResponse>(deps_.core, [this, caller]() -> absl::StatusOr<v1::StatusResponse> {
-        v1::StatusResponse status = status_();
-        status.set_role(std::string(RoleName(caller.role)));
-        status.set_sessions(static_cast<uint32_t>(deps_.manager.List(caller).size()));
-        return status;
-      });
-    });
+  grpc::Status Status(grpc::ServerContext* context, const v1::StatusRequest*,
+                      v1::StatusResponse* response) override {
+    return Unary<v1::StatusResponse>(
+        deps_, *context, Access::kAnyone, response, [this](const Caller& caller) {
+          return CallCore<v1::StatusResponse>(
+              deps_.core, [this, caller]() -> absl::StatusOr<v1::StatusResponse> {
+                v1::StatusResponse status = status_();
+                status.set_role(std::string(RoleName(caller.role)));
+                status.set_sessions(static_cast<uint32_t>(deps_.manager.List(caller).size()));
+                return status;
+              });
+        });
   }
 
  private:

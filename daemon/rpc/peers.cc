@@ -17,7 +17,7 @@
 #include "daemon/session/refusal.h"
 
 #ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77   // Linux 6.5
+#define SO_PEERPIDFD 77  // Linux 6.5
 #endif
 
 namespace agentmon {
@@ -30,7 +30,7 @@ int DescriptorLimit() {
 }
 
 uint64_t InodeOf(int fd) {
-  struct stat st{};
+  struct stat st {};
   return ::fstat(fd, &st) == 0 ? st.st_ino : 0;
 }
 
@@ -97,6 +97,10 @@ absl::StatusOr<UniqueFd> Peers::Admit(UniqueFd connection) {
   RETURN_IF_ERROR(Place(caller));
 
   absl::MutexLock lock(&mutex_);
+  if (connections_.size() >= sweep_at_) {
+    ForgetClosed();
+    sweep_at_ = std::max(kSweepAtLeast, 2 * connections_.size());
+  }
   if (connections_.size() >= limits_.connections || CountOf(cred.uid) >= limits_.connections_per_uid) {
     ForgetClosed();
     if (connections_.size() >= limits_.connections || CountOf(cred.uid) >= limits_.connections_per_uid) {
@@ -111,6 +115,12 @@ absl::StatusOr<UniqueFd> Peers::Admit(UniqueFd connection) {
   next_number_ = numbered.get() >= last_number_ ? first_number_ : numbered.get() + 1;
   connections_[numbered.get()] = {std::move(caller), InodeOf(numbered.get())};
   return numbered;
+}
+
+size_t Peers::OpenConnections() {
+  absl::MutexLock lock(&mutex_);
+  ForgetClosed();
+  return connections_.size();
 }
 
 void Peers::ForgetClosed() {

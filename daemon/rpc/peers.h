@@ -34,6 +34,8 @@ class Peers {
   // to be handed to gRPC, which closes it. Refused: the peer is gone, or has too many connections.
   absl::StatusOr<UniqueFd> Admit(UniqueFd connection);
 
+  size_t OpenConnections();
+
   // Who calls, by ServerContext::peer(), as things stand now: gone = PermissionDenied; a process that has
   // come to be in a session since it connected has role agent.
   absl::StatusOr<Caller> CallerOf(absl::string_view peer) const;
@@ -41,7 +43,7 @@ class Peers {
  private:
   struct Connection {
     Caller caller;
-    uint64_t inode;   // of the socket: a number whose socket has another inode is not this connection
+    uint64_t inode;  // of the socket: a number whose socket has another inode is not this connection
   };
   void ForgetClosed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t CountOf(uid_t uid) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -57,6 +59,9 @@ class Peers {
   mutable absl::Mutex mutex_;
   int next_number_ ABSL_GUARDED_BY(mutex_);
   std::map<int, Connection> connections_ ABSL_GUARDED_BY(mutex_);
+  // gRPC closes connections without telling: what is closed goes, with its pidfd, when there are so many.
+  static constexpr size_t kSweepAtLeast = 32;
+  size_t sweep_at_ ABSL_GUARDED_BY(mutex_) = kSweepAtLeast;
 };
 
 }  // namespace agentmon

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_posix.h>
@@ -17,6 +16,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
@@ -27,6 +27,7 @@ namespace {
 
 constexpr int kMaxMessageBytes = 1 << 20;
 constexpr int kMaxThreads = 160;
+constexpr int kIdleMs = 30'000;
 
 absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address{};
@@ -36,6 +37,21 @@ absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   }
   memcpy(address.sun_path, path.c_str(), path.size() + 1);
   return address;
+}
+
+std::unique_ptr<grpc::Server> BuildServer(const std::vector<grpc::Service*>& services) {
+  grpc::ServerBuilder builder;
+  grpc::ResourceQuota quota("agentmond");
+  quota.SetMaxThreads(kMaxThreads);
+  quota.Resize(64 << 20);
+  builder.SetResourceQuota(quota);
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 4);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 64);
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  return builder.BuildAndStart();
 }
 
 }  // namespace
@@ -49,9 +65,10 @@ absl::StatusOr<UniqueFd> ListenOn(const std::string& path) {
       return absl::FailedPreconditionError(absl::StrCat("another daemon listens on ", path));
     }
   }
-  struct stat st{};
+  struct stat st {};
   if (::lstat(path.c_str(), &st) == 0) {
-    if (!S_ISSOCK(st.st_mode)) return absl::FailedPreconditionError(absl::StrCat(path, " is in the way: not a socket"));
+    if (!S_ISSOCK(st.st_mode))
+      return absl::FailedPreconditionError(absl::StrCat(path, " is in the way: not a socket"));
     ::unlink(path.c_str());
   }
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -63,37 +80,23 @@ absl::StatusOr<UniqueFd> ListenOn(const std::string& path) {
 }
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Create(UniqueFd listener, Peers& peers,
-                                                             const std::vector<grpc::Service*>& services) {
+                                                             std::vector<grpc::Service*> services) {
   static const bool once [[maybe_unused]] = [] {
-    grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     return true;
   }();
-  grpc::ServerBuilder builder;
-  grpc::ResourceQuota quota("agentmond");
-  quota.SetMaxThreads(kMaxThreads);
-  quota.Resize(64 << 20);
-  builder.SetResourceQuota(quota);
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 4);
-  // The default of 10 s would wake an idle daemon.
-  builder.SetSyncServerOption(grpc::ServerBuilder::CQ_TIMEOUT_MSEC, 3'600'000);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 64);
-  for (grpc::Service* service : services) builder.RegisterService(service);
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr) return absl::InternalError("gRPC did not start");
   UniqueFd stop(::eventfd(0, EFD_CLOEXEC));
   if (!stop.valid()) return ErrnoStatus(errno, "eventfd");
-  return std::unique_ptr<RpcServer>(new RpcServer(std::move(listener), std::move(stop), peers, std::move(server)));
+  return std::unique_ptr<RpcServer>(
+      new RpcServer(std::move(listener), std::move(stop), peers, std::move(services)));
 }
 
-RpcServer::RpcServer(UniqueFd listener, UniqueFd stop, Peers& peers, std::unique_ptr<grpc::Server> server)
-    : listener_(std::move(listener)), stop_(std::move(stop)), peers_(peers), server_(std::move(server)) {
+RpcServer::RpcServer(UniqueFd listener, UniqueFd stop, Peers& peers, std::vector<grpc::Service*> services)
+    : listener_(std::move(listener)), stop_(std::move(stop)), peers_(peers), services_(std::move(services)) {
   accept_thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "accept");
     AcceptLoop();
+    StopGrpc();
   });
 }
 
@@ -101,30 +104,41 @@ RpcServer::~RpcServer() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = ::write(stop_.get(), &one, sizeof(one));
   accept_thread_.join();
-  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
-  server_->Wait();
 }
 
 void RpcServer::AcceptLoop() {
-  int pause_ms = -1;
   for (;;) {
     // Without descriptors left, listening pauses instead of spinning.
-    pollfd fds[2] = {{stop_.get(), POLLIN, 0}, {pause_ms > 0 ? -1 : listener_.get(), POLLIN, 0}};
-    ::poll(fds, 2, pause_ms);
-    pause_ms = -1;
+    const int timeout_ms = out_of_descriptors_ ? 100 : server_ != nullptr ? kIdleMs : -1;
+    pollfd fds[2] = {{stop_.get(), POLLIN, 0}, {out_of_descriptors_ ? -1 : listener_.get(), POLLIN, 0}};
+    const int ready = ::poll(fds, 2, timeout_ms);
     if (fds[0].revents != 0) return;
-    UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!connection.valid()) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) pause_ms = 100;
-      continue;
+    if (fds[1].revents != 0) {
+      Accept();
+    } else if (ready == 0 && !std::exchange(out_of_descriptors_, false) && peers_.OpenConnections() == 0) {
+      StopGrpc();
     }
-    absl::StatusOr<UniqueFd> admitted = peers_.Admit(std::move(connection));
-    if (!admitted.ok()) {
-      LogDebug("connection refused: ", admitted.status().message());
-      continue;
-    }
-    grpc::AddInsecureChannelFromFd(server_.get(), admitted->Release());
   }
+}
+
+void RpcServer::Accept() {
+  UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!connection.valid()) {
+    out_of_descriptors_ = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+    return;
+  }
+  absl::StatusOr<UniqueFd> admitted = peers_.Admit(std::move(connection));
+  if (!admitted.ok()) return LogDebug("connection refused: ", admitted.status().message());
+  if (server_ == nullptr) server_ = BuildServer(services_);
+  if (server_ == nullptr) return LogError("gRPC did not start; a connection was dropped");
+  grpc::AddInsecureChannelFromFd(server_.get(), admitted->Release());
+}
+
+void RpcServer::StopGrpc() {
+  if (server_ == nullptr) return;
+  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  server_->Wait();
+  server_.reset();
 }
 
 }  // namespace agentmon

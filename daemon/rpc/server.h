@@ -1,4 +1,6 @@
-// The gRPC server on the unix socket: accepts, reads credentials, hands connections over.
+// The gRPC server on the unix socket: accepts, reads credentials, hands connections over. gRPC itself is
+// started by the first connection and stopped when there has been none for a while: its timer threads wake
+// up twice a second, for ever, and an idle daemon should sleep.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -21,18 +23,23 @@ absl::StatusOr<UniqueFd> ListenOn(const std::string& path);
 class RpcServer {
  public:
   static absl::StatusOr<std::unique_ptr<RpcServer>> Create(UniqueFd listener, Peers& peers,
-                                                           const std::vector<grpc::Service*>& services);
+                                                           std::vector<grpc::Service*> services);
   // Running calls get a second to end, streams are cancelled.
   ~RpcServer();
 
  private:
-  RpcServer(UniqueFd listener, UniqueFd stop, Peers& peers, std::unique_ptr<grpc::Server> server);
+  RpcServer(UniqueFd listener, UniqueFd stop, Peers& peers, std::vector<grpc::Service*> services);
   void AcceptLoop();
+  void Accept();
+  void StopGrpc();
 
   UniqueFd listener_;
-  UniqueFd stop_;   // eventfd
+  UniqueFd stop_;  // eventfd
   Peers& peers_;
+  const std::vector<grpc::Service*> services_;
+  // Accept thread.
   std::unique_ptr<grpc::Server> server_;
+  bool out_of_descriptors_ = false;
   std::thread accept_thread_;
 };
 

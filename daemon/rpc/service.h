@@ -23,7 +23,7 @@ enum class Access { kAnyone, kUser, kAdmin };
 struct RpcDeps {
   TaskRunner& core;
   Peers& peers;
-  SessionManager& manager;   // core thread only: reach it by CallCore
+  SessionManager& manager;  // core thread only: reach it by CallCore
   CallLimits calls{128};
   CallLimits streams{16};
 };

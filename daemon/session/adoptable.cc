@@ -47,7 +47,8 @@ bool AllIds(absl::string_view status, absl::string_view field, uint32_t id) {
 
 bool NoCapabilities(absl::string_view status) {
   for (absl::string_view line : absl::StrSplit(status, '\n')) {
-    if (absl::ConsumePrefix(&line, "CapPrm:\t")) return absl::StripAsciiWhitespace(line) == "0000000000000000";
+    if (absl::ConsumePrefix(&line, "CapPrm:\t"))
+      return absl::StripAsciiWhitespace(line) == "0000000000000000";
   }
   return false;
 }
@@ -57,7 +58,7 @@ absl::Status CheckPtraceRights(const ProcFs& proc, const Caller& caller, pid_t p
   if (caller.role == Role::kAdmin && caller.uid == 0) return absl::OkStatus();
   const std::string dir = absl::StrCat(proc.root(), "/", pid);
   ASSIGN_OR_RETURN(const std::string status, ReadWholeFile(dir + "/status"));
-  struct stat st{};
+  struct stat st {};
   // /proc/PID belongs to root while the process is not dumpable (proc(5)).
   const bool dumpable = ::stat(dir.c_str(), &st) == 0 && st.st_uid == caller.uid;
   if (!AllIds(status, "Uid:", caller.uid) || !AllIds(status, "Gid:", caller.gid) || !NoCapabilities(status) ||
@@ -88,7 +89,8 @@ bool IsUnitMain(const ProcFs& proc, const ProcStat& stat, absl::string_view cgro
 absl::Status CheckMovable(const ProcFs& proc, const Caller& caller, pid_t pid) {
   ASSIGN_OR_RETURN(const std::string cgroup, proc.CgroupPath(pid));
   if (IsSessionCgroupPath(cgroup)) return No("IN_A_SESSION", pid, "is in a session already");
-  if (pid == ::getpid() || proc.Stat(pid)->parent == ::getpid()) return No("OURS", pid, "belongs to agentmond");
+  if (pid == ::getpid() || proc.Stat(pid)->parent == ::getpid())
+    return No("OURS", pid, "belongs to agentmond");
   if (ReadLink(absl::StrCat(proc.root(), "/", pid, "/exe")).empty() && caller.uid == 0) {
     return No("KERNEL_THREAD", pid, "is a kernel thread");
   }

@@ -12,9 +12,9 @@
 namespace agentmon {
 
 enum class Role {
-  kAgent,   // a process below a session's cgroup, whatever its uid, and any doubt
-  kUser,    // own sessions
-  kAdmin,   // root and members of the admin group: all sessions
+  kAgent,  // a process below a session's cgroup, whatever its uid, and any doubt
+  kUser,   // own sessions
+  kAdmin,  // root and members of the admin group: all sessions
 };
 
 absl::string_view RoleName(Role role);

@@ -22,6 +22,8 @@ class Observation {
   virtual absl::Status AddSession(uint64_t cgroup_id) = 0;
   // Takes in what was recorded so far, then lifts everything that was added for this cgroup.
   virtual void RemoveSession(uint64_t cgroup_id) = 0;
+  // Nothing of this cgroup still waits in a kernel queue to be read.
+  virtual bool Settled(uint64_t cgroup_id) = 0;
   // Marks the mounts of the process's mount namespace; the error says why file reads are not seen.
   virtual absl::Status AddMounts(uint64_t cgroup_id, pid_t pid) = 0;
   virtual absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener) = 0;

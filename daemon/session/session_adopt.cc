@@ -53,12 +53,14 @@ class TreeMove {
 };
 
 absl::Status Busy() {
-  return Refusal(absl::StatusCode::kResourceExhausted, "BUSY", "too many sessions start at once", "try again");
+  return Refusal(absl::StatusCode::kResourceExhausted, "BUSY", "too many sessions start at once",
+                 "try again");
 }
 
 }  // namespace
 
-void SessionManager::Adopt(const Caller& caller, const v1::AdoptRequest& request, Done<v1::AdoptResponse> done) {
+void SessionManager::Adopt(const Caller& caller, const v1::AdoptRequest& request,
+                           Done<v1::AdoptResponse> done) {
   absl::Status may = CheckMayStart(caller);
   if (may.ok()) may = CheckStartFields(request.name(), request.workspace(), request.labels());
   if (may.ok()) may = CheckAdoptable(proc_, caller, request.pid());
@@ -112,7 +114,7 @@ void SessionManager::FinishAdopt(const StatePtr& state, pid_t pid, absl::StatusO
   response.set_processes(static_cast<uint32_t>(*moved));
   *response.mutable_session() = Describe(*state);
   done(response);
-  OnCgroupChange(state);   // all of it may have ended by now
+  OnCgroupChange(state);  // all of it may have ended by now
 }
 
 void SessionManager::StartWatch(const Caller& caller, pid_t pid, Done<v1::Session> done) {
@@ -130,19 +132,21 @@ void SessionManager::StartWatch(const Caller& caller, pid_t pid, Done<v1::Sessio
   if (!posted) done(Busy());
 }
 
-void SessionManager::FinishWatch(const Caller& caller, pid_t pid, uint64_t watch, const Done<v1::Session>& done) {
+void SessionManager::FinishWatch(const Caller& caller, pid_t pid, uint64_t watch,
+                                 const Done<v1::Session>& done) {
   const auto made = Make(caller.uid, v1::Session::WATCH);
   if (!made.ok()) {
     deps_.observation.RemoveSession(watch);
     return done(made.status());
   }
-  const StatePtr state = *made;
+  const StatePtr& state = *made;
   state->cgroup_id = watch;
   by_cgroup_[watch] = state;
   state->info.set_state(v1::Session::RUNNING);
   state->info.mutable_first_process()->set_pid(pid);
   if (const auto argv = proc_.Argv(pid); argv.ok()) SetCommand(state->info, *argv);
-  const auto not_moved = absl::UnavailableError("a watched tree stays where it is: only its processes are seen");
+  const auto not_moved =
+      absl::UnavailableError("a watched tree stays where it is: only its processes are seen");
   for (const v1::Source source : {v1::NETWORK, v1::FANOTIFY, v1::NOTIFY}) SetSource(state, source, not_moved);
   Save(state);
   Emit(*state, v1::SessionChange::STARTED, absl::StrCat("watching pid ", pid));

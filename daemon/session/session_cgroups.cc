@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<SessionCgroups>> SessionCgroups::Create(TaskRunne
 
 SessionCgroups::~SessionCgroups() {
   core_.UnwatchFd(inotify_.get());
-  ::rmdir(base_.path().c_str());   // fails while sessions are left, as it should
+  ::rmdir(base_.path().c_str());  // fails while sessions are left, as it should
 }
 
 absl::StatusOr<Cgroup> SessionCgroups::Make(const std::string& session) {
@@ -71,7 +71,7 @@ void SessionCgroups::OnInotify() {
       at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
       const auto wd = by_wd_.find(event->wd);
       if (wd == by_wd_.end()) continue;
-      const Task on_change = watched_.at(wd->second).on_change;   // a copy: it may unwatch itself
+      const Task on_change = watched_.at(wd->second).on_change;  // a copy: it may unwatch itself
       on_change();
     }
   }

@@ -50,7 +50,7 @@ class SessionCgroups {
   };
   TaskRunner& core_;
   Cgroup base_;
-  std::string relative_;   // "/agentmon-main"
+  std::string relative_;  // "/agentmon-main"
   UniqueFd inotify_;
   std::map<std::string, Watched> watched_;
   std::map<int, std::string> by_wd_;

@@ -12,6 +12,9 @@
 namespace agentmon {
 namespace {
 
+constexpr absl::Duration kLastRecords = absl::Milliseconds(20);
+constexpr int kSettleTries = 150;  // 3 s: then what still waits is given up
+
 // TERM to every process of the cgroup. A pid is held by descriptor and found in the cgroup after that,
 // so that a reused number is never signalled.
 void TerminateAll(const Cgroup& cgroup, const ProcFs& proc, const std::string& relative) {
@@ -23,7 +26,7 @@ void TerminateAll(const Cgroup& cgroup, const ProcFs& proc, const std::string& r
     const auto path = proc.CgroupPath(pid);
     if (path.ok() && (*path == relative || absl::StartsWith(*path, relative + "/"))) {
       pidfd->Signal(SIGTERM).IgnoreError();
-      pidfd->Signal(SIGCONT).IgnoreError();   // a stopped process must see the TERM
+      pidfd->Signal(SIGCONT).IgnoreError();  // a stopped process must see the TERM
     }
   }
 }
@@ -31,10 +34,36 @@ void TerminateAll(const Cgroup& cgroup, const ProcFs& proc, const std::string& r
 }  // namespace
 
 void SessionManager::OnCgroupChange(const StatePtr& state) {
-  if (state->ended || !state->populated_once) return;
+  if (state->ended || state->ending || !state->populated_once) return;
   const auto populated = state->cgroup->Populated();
   if (populated.ok() && *populated) return;
-  End(state, state->stopped_by.empty() ? "its last process ended" : state->stopped_by);
+  state->ending = true;
+  EndWhenSettled(state, kSettleTries);
+}
+
+// Records of its last acts may still be with the threads that read them, or wait in the kernel for these.
+void SessionManager::EndWhenSettled(const StatePtr& state, int tries_left) {
+  deps_.core.PostAfter(kLastRecords, [this, alive = alive_, state, tries_left] {
+    if (!*alive || state->ended) return;
+    if (tries_left > 0 && !deps_.observation.Settled(state->cgroup_id))
+      return EndWhenSettled(state, tries_left - 1);
+    End(state, state->stopped_by.empty() ? "its last process ended" : state->stopped_by);
+  });
+}
+
+void SessionManager::EndEmpty() {
+  std::vector<StatePtr> states;
+  for (const auto& [id, state] : sessions_) states.push_back(state);
+  for (const StatePtr& state : states) {
+    if (!state->cgroup.has_value()) {
+      End(state, "the daemon stopped");
+      continue;
+    }
+    const auto populated = state->cgroup->Populated();
+    if (!populated.ok() || *populated) continue;
+    End(state, state->populated_once ? "its last process ended"
+                                     : "the daemon stopped before its first process came");
+  }
 }
 
 void SessionManager::Stop(const Caller& caller, const v1::StopRequest& request, Done<v1::StopResponse> done) {
@@ -73,14 +102,16 @@ void SessionManager::BeginStop(const StatePtr& state, const v1::StopRequest& req
     state->info.set_state(v1::Session::STOPPING);
     Emit(*state, v1::SessionChange::STOP_REQUESTED, state->stopped_by);
   }
-  const auto kill = [this, alive = alive_, state] {
+  const auto kill = [alive = alive_, state] {
     if (!*alive || state->ended) return;
-    if (const absl::Status s = state->cgroup->Kill(); !s.ok()) LogError("stop ", state->info.id(), ": ", s.message());
+    if (const absl::Status s = state->cgroup->Kill(); !s.ok())
+      LogError("stop ", state->info.id(), ": ", s.message());
   };
   if (request.grace_ms() < 0) return kill();
   TerminateAll(*state->cgroup, proc_, state->info.cgroup());
-  const absl::Duration grace =
-      request.grace_ms() == 0 ? limits_.default_grace : absl::Milliseconds(std::min<int64_t>(request.grace_ms(), 600'000));
+  const absl::Duration grace = request.grace_ms() == 0
+                                   ? limits_.default_grace
+                                   : absl::Milliseconds(std::min<int64_t>(request.grace_ms(), 600'000));
   deps_.core.PostAfter(grace, kill);
 }
 

@@ -34,7 +34,9 @@ absl::Status SessionFiles::Write(const v1::Session& session) const {
   return absl::OkStatus();
 }
 
-void SessionFiles::Remove(const std::string& id) const { ::unlink(absl::StrCat(directory_, "/", id).c_str()); }
+void SessionFiles::Remove(const std::string& id) const {
+  ::unlink(absl::StrCat(directory_, "/", id).c_str());
+}
 
 std::vector<v1::Session> SessionFiles::ReadAll() const {
   std::vector<v1::Session> sessions;

@@ -13,9 +13,9 @@ namespace agentmon {
 class SessionFiles {
  public:
   explicit SessionFiles(std::string directory) : directory_(std::move(directory)) {}
-  absl::Status Write(const v1::Session& session) const;   // atomic replace
+  absl::Status Write(const v1::Session& session) const;  // atomic replace
   void Remove(const std::string& id) const;
-  std::vector<v1::Session> ReadAll() const;               // what does not parse is removed
+  std::vector<v1::Session> ReadAll() const;  // what does not parse is removed
 
  private:
   std::string directory_;

@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "daemon/event/kinds.h"
+#include "daemon/event/redact.h"
 #include "daemon/session/refusal.h"
 #include "daemon/session/session_state.h"
 
@@ -29,7 +30,7 @@ std::string RandomBytes(size_t size) {
   std::string bytes(size, '\0');
   if (::getrandom(bytes.data(), size, 0) != static_cast<ssize_t>(size)) {
     LogError("getrandom failed");
-    ::abort();   // no unguessable token without it
+    ::abort();  // no unguessable token without it
   }
   return bytes;
 }
@@ -42,9 +43,7 @@ std::string NewId() {
   return id;
 }
 
-absl::Status TooBig(absl::string_view what) {
-  return Refusal(StatusCode::kInvalidArgument, "TOO_BIG", what);
-}
+absl::Status TooBig(absl::string_view what) { return Refusal(StatusCode::kInvalidArgument, "TOO_BIG", what); }
 
 }  // namespace
 
@@ -65,18 +64,24 @@ absl::Status CheckStartFields(const std::string& name, const std::string& worksp
 }
 
 void SetCommand(v1::Session& session, const std::vector<std::string>& argv) {
+  Event event;  // shown and stored like an exec's arguments, so secrets go the same way
   size_t kept = 0;
   for (const std::string& word : argv) {
     if ((kept += word.size() + 1) > kMaxCommand) break;
-    session.add_command(word);
+    event.mutable_exec()->add_argv(word);
   }
+  Redactor().Redact(&event);
+  for (std::string& word : *event.mutable_exec()->mutable_argv()) session.add_command(std::move(word));
 }
 
 absl::string_view RoleName(Role role) {
   switch (role) {
-    case Role::kAdmin: return "admin";
-    case Role::kUser: return "user";
-    case Role::kAgent: break;
+    case Role::kAdmin:
+      return "admin";
+    case Role::kUser:
+      return "user";
+    case Role::kAgent:
+      break;
   }
   return "agent";
 }
@@ -125,13 +130,19 @@ absl::StatusOr<SessionManager::StatePtr> SessionManager::Make(uid_t uid, v1::Ses
       return WithContext(ready, "start a session");
     }
   }
-  for (const v1::SourceState& source : deps_.observation.Sources()) *state->info.add_sources() = source;
+  for (const v1::SourceState& source : deps_.observation.Sources()) {
+    v1::SourceState* own = state->info.add_sources();
+    *own = source;
+    own->clear_events();  // of the session from here on
+    own->clear_lost();
+  }
   sessions_[state->info.id()] = state;
   if (state->cgroup.has_value()) by_cgroup_[state->cgroup_id] = state;
   return state;
 }
 
-absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller, const v1::StartRequest& request) {
+absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller,
+                                                        const v1::StartRequest& request) {
   RETURN_IF_ERROR(CheckMayStart(caller));
   RETURN_IF_ERROR(CheckStartFields(request.name(), request.workspace(), request.labels()));
   if (request.ByteSizeLong() > kMaxCommand * 4) return TooBig("the request is larger than 256 KiB");
@@ -154,12 +165,12 @@ absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller, co
   });
   // A migration soon after another one takes 14 us in place of 10 to 15 ms (the kernel's cgroup lock stays
   // in writer mode for a while), so the lock is taken now, while the caller starts its shim.
-  const bool posted [[maybe_unused]] = deps_.workers.TryPost([cgroup = ProcFs().CgroupPath(getpid()),
-                                                              mount = deps_.cgroups.mount()] {
-    if (!cgroup.ok()) return;
-    const auto own = Cgroup::Open(mount + *cgroup);
-    if (own.ok()) own->AddProcess(getpid()).IgnoreError();
-  });
+  const bool posted [[maybe_unused]] =
+      deps_.workers.TryPost([cgroup = ProcFs().CgroupPath(getpid()), mount = deps_.cgroups.mount()] {
+        if (!cgroup.ok()) return;
+        const auto own = Cgroup::Open(mount + *cgroup);
+        if (own.ok()) own->AddProcess(getpid()).IgnoreError();
+      });
   v1::StartResponse response;
   response.set_session(state->info.id());
   response.set_token(state->token);
@@ -178,16 +189,18 @@ void SessionManager::Attach(const Caller& caller, const v1::AttachRequest& reque
                         "tokens are for one use, within 30 s, by the user who asked for the session"));
   }
   if (caller.role == Role::kAgent) {
-    return done(Refusal(StatusCode::kPermissionDenied, "IN_A_SESSION", "this process is in a session already"));
+    return done(
+        Refusal(StatusCode::kPermissionDenied, "IN_A_SESSION", "this process is in a session already"));
   }
   const StatePtr state = it->second;
   state->attaching = true;
-  const bool posted = deps_.workers.TryPost([this, alive = alive_, state, caller, done] {
+  const std::string no_namespace = request.namespace_error().substr(0, 512);
+  const bool posted = deps_.workers.TryPost([this, alive = alive_, state, caller, no_namespace, done] {
     absl::Status moved = state->cgroup->AddProcess(caller.pid);
     // The process is held by descriptor: alive after the write means that the number still meant it.
     if (moved.ok() && !caller.pidfd->Alive()) moved = absl::NotFoundError("the process ended meanwhile");
-    deps_.core.Post([this, alive, state, caller, moved, done] {
-      if (*alive) FinishAttach(state, caller, moved, done);
+    deps_.core.Post([this, alive, state, caller, no_namespace, moved, done] {
+      if (*alive) FinishAttach(state, caller, no_namespace, moved, done);
     });
   });
   if (!posted) {
@@ -196,7 +209,8 @@ void SessionManager::Attach(const Caller& caller, const v1::AttachRequest& reque
   }
 }
 
-void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller, absl::Status moved,
+void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
+                                  const std::string& no_namespace, absl::Status moved,
                                   const Done<v1::AttachResponse>& done) {
   state->attaching = false;
   if (state->ended) {
@@ -208,7 +222,9 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller, a
   }
   state->shim_pid = caller.pid;
   state->populated_once = true;
-  SetSource(state, v1::FANOTIFY, deps_.observation.AddMounts(state->cgroup_id, caller.pid));
+  SetSource(state, v1::FANOTIFY,
+            no_namespace.empty() ? deps_.observation.AddMounts(state->cgroup_id, caller.pid)
+                                 : absl::UnavailableError(no_namespace));
   bool notify = false;
   for (const v1::SourceState& source : state->info.sources()) {
     if (source.source() == v1::NOTIFY) notify = source.active();
@@ -328,6 +344,13 @@ void SessionManager::OnEvent(const Event& event) {
   if (it == sessions_.end()) return;
   const StatePtr state = it->second;
   state->info.set_events(state->info.events() + 1);
+  for (v1::SourceState& source : *state->info.mutable_sources()) {
+    if (source.source() != event.source()) continue;
+    if (event.kind() == v1::LOSS)
+      source.set_lost(source.lost() + event.loss().lost());
+    else
+      source.set_events(source.events() + 1);
+  }
   if (event.judgement().decision() == v1::DENY) state->info.set_denials(state->info.denials() + 1);
   if (event.kind() == v1::EXIT && state->info.origin() == v1::Session::WATCH &&
       deps_.observation.WatchEnded(state->cgroup_id)) {

@@ -28,7 +28,7 @@ namespace agentmon {
 struct SessionLimits {
   size_t sessions_per_uid = 1000;
   size_t sessions = 4000;
-  absl::Duration attach_timeout = absl::Seconds(30);   // from Start to the shim's Attach
+  absl::Duration attach_timeout = absl::Seconds(30);  // from Start to the shim's Attach
   absl::Duration default_grace = absl::Seconds(3);
 };
 
@@ -55,9 +55,9 @@ class SessionManager : public EventSink {
   ~SessionManager() override;
 
   // Finds the sessions of an earlier daemon by their cgroups: living ones go on with a GAP event, what
-  // belongs to dead ones is removed. `last_alive_ns` is when that daemon was last known to record (Unix
-  // time, 0 = not known).
-  void Recover(int64_t last_alive_ns);
+  // belongs to dead ones is removed. `daemon_lost_ns`: CLOCK_BOOTTIME at which that daemon was lost, 0 =
+  // not known.
+  void Recover(uint64_t daemon_lost_ns);
 
   absl::StatusOr<v1::StartResponse> Start(const Caller& caller, const v1::StartRequest& request);
   void Attach(const Caller& caller, const v1::AttachRequest& request, Done<v1::AttachResponse> done);
@@ -76,6 +76,9 @@ class SessionManager : public EventSink {
   // For sessions that start from now on.
   void SetSessionsPerUid(size_t limit) { limits_.sessions_per_uid = limit; }
 
+  // When the daemon stops: ends what is empty, or never began; the others go on without it.
+  void EndEmpty();
+
   // Which session a record's cgroup means: its id, or empty.
   std::string SessionOfCgroup(uint64_t cgroup_id) const;
 
@@ -92,30 +95,31 @@ class SessionManager : public EventSink {
                    const Done<v1::AdoptResponse>& done);
   void FinishWatch(const Caller& caller, pid_t pid, uint64_t watch, const Done<v1::Session>& done);
   absl::StatusOr<StatePtr> Find(const Caller& caller, const std::string& which) const;
-  void FinishAttach(const StatePtr& state, const Caller& caller, absl::Status moved,
-                    const Done<v1::AttachResponse>& done);
+  void FinishAttach(const StatePtr& state, const Caller& caller, const std::string& no_namespace,
+                    absl::Status moved, const Done<v1::AttachResponse>& done);
   // False when the source was inactive before.
   bool SetSource(const StatePtr& state, v1::Source source, const absl::Status& status);
   void OnCgroupChange(const StatePtr& state);
   void BeginStop(const StatePtr& state, const v1::StopRequest& request, uid_t by);
   void End(const StatePtr& state, const std::string& reason);
+  void EndWhenSettled(const StatePtr& state, int tries_left);
   void RemoveCgroup(const StatePtr& state, int tries_left);
   void Save(const StatePtr& state);
   void Emit(const SessionState& state, v1::SessionChange::What what, absl::string_view detail,
             uint64_t gap_ns = 0);
-  void RecoverOne(const std::string& id, std::optional<v1::Session> known, int64_t last_alive_ns);
+  void RecoverOne(const std::string& id, std::optional<v1::Session> known, uint64_t daemon_lost_ns);
   v1::Session Describe(const SessionState& state) const;
 
   SessionDeps deps_;
   SessionLimits limits_;
   ProcFs proc_;
-  std::map<std::string, StatePtr> sessions_;                     // by id
+  std::map<std::string, StatePtr> sessions_;  // by id
   absl::flat_hash_map<std::string, StatePtr> by_token_;
   absl::flat_hash_map<uint64_t, StatePtr> by_cgroup_;
   // Stop callers wait for the end.
   struct Waiter;
   std::multimap<std::string, std::shared_ptr<Waiter>> waiters_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);   // for tasks that come back late
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for tasks that come back late
 };
 
 }  // namespace agentmon

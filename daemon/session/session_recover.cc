@@ -7,12 +7,12 @@
 
 namespace agentmon {
 
-void SessionManager::Recover(int64_t last_alive_ns) {
+void SessionManager::Recover(uint64_t daemon_lost_ns) {
   std::map<std::string, v1::Session> known;
   for (v1::Session& session : deps_.files.ReadAll()) known[session.id()] = session;
   for (const std::string& id : deps_.cgroups.Existing()) {
     const auto it = known.find(id);
-    RecoverOne(id, it == known.end() ? std::nullopt : std::optional(it->second), last_alive_ns);
+    RecoverOne(id, it == known.end() ? std::nullopt : std::optional(it->second), daemon_lost_ns);
     known.erase(id);
   }
   // A file without a cgroup: it ended, and its cgroup was removed by hand or by the crash's last breath.
@@ -24,13 +24,14 @@ void SessionManager::Recover(int64_t last_alive_ns) {
   deps_.observation.SessionMembersChanged();
 }
 
-void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session> known, int64_t last_alive_ns) {
+void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session> known,
+                                uint64_t daemon_lost_ns) {
   auto state = std::make_shared<SessionState>();
   if (known.has_value()) {
     state->info = *known;
   } else {
     state->info.set_id(id);
-    state->info.set_uid(0);   // nobody's but the administrator's: who owned it is not known
+    state->info.set_uid(0);  // nobody's but the administrator's: who owned it is not known
     state->info.set_started_ns(absl::ToUnixNanos(deps_.clock.Wall()));
     state->info.set_cgroup(deps_.cgroups.RelativePath(id));
   }
@@ -51,8 +52,8 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
   state->info.set_state(v1::Session::RUNNING);
   sessions_[id] = state;
   by_cgroup_[state->cgroup_id] = state;
-  const int64_t now = absl::ToUnixNanos(deps_.clock.Wall());
-  const uint64_t gap = last_alive_ns > 0 && now > last_alive_ns ? static_cast<uint64_t>(now - last_alive_ns) : 0;
+  const uint64_t now = static_cast<uint64_t>(deps_.clock.BootNs());
+  const uint64_t gap = daemon_lost_ns > 0 && now > daemon_lost_ns ? now - daemon_lost_ns : 0;
   Emit(*state, v1::SessionChange::ADOPTED, "found again by its cgroup");
   Emit(*state, v1::SessionChange::GAP, "the daemon was away: nothing was recorded", gap);
   // Its mount marks went with the daemon that made them; any process of the session has the same mounts.

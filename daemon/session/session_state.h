@@ -19,19 +19,20 @@ void SetCommand(v1::Session& session, const std::vector<std::string>& argv);
 
 struct SessionManager::SessionState {
   v1::Session info;
-  std::optional<Cgroup> cgroup;     // none for a watched tree
-  uint64_t cgroup_id = 0;           // of the cgroup, or the watch's number
-  std::string token;                // until Arm
-  pid_t shim_pid = 0;               // who attached, until Arm
-  bool attaching = false;           // the migration is under way
+  std::optional<Cgroup> cgroup;  // none for a watched tree
+  uint64_t cgroup_id = 0;        // of the cgroup, or the watch's number
+  std::string token;             // until Arm
+  pid_t shim_pid = 0;            // who attached, until Arm
+  bool attaching = false;        // the migration is under way
   bool populated_once = false;
+  bool ending = false;  // empty, its last records are awaited
   bool ended = false;
   std::string stopped_by;
 };
 
 // Somebody who asked for an end and waits for it.
 struct SessionManager::Waiter {
-  std::vector<std::string> ids;     // in the answer
+  std::vector<std::string> ids;  // in the answer
   size_t open = 0;
   Done<v1::StopResponse> done;
 };

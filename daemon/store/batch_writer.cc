@@ -21,12 +21,14 @@ absl::Status BatchWriter::Load(uint64_t last_known_seq) {
   ASSIGN_OR_RETURN(commit_, database_.Prepare("COMMIT"));
   ASSIGN_OR_RETURN(insert_event_, database_.Prepare(absl::StrCat("INSERT INTO events(", kRowColumns,
                                                                  ") VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)")));
-  ASSIGN_OR_RETURN(insert_batch_, database_.Prepare(
-      "INSERT INTO batches(last_seq, number, first_seq, min_ns, max_ns, content_pruned, parts, hash) "
-      "VALUES(?, ?, ?, ?, ?, 0, ?, ?)"));
-  ASSIGN_OR_RETURN(Statement head, database_.Prepare(
-      "SELECT * FROM (SELECT number, last_seq, hash FROM batches ORDER BY last_seq DESC LIMIT 1) UNION ALL "
-      "SELECT number, last_seq, hash FROM anchor"));
+  ASSIGN_OR_RETURN(
+      insert_batch_,
+      database_.Prepare(
+          "INSERT INTO batches(last_seq, number, first_seq, min_ns, max_ns, content_pruned, parts, hash) "
+          "VALUES(?, ?, ?, ?, ?, 0, ?, ?)"));
+  ASSIGN_OR_RETURN(Statement head, database_.Prepare("SELECT * FROM (SELECT number, last_seq, hash FROM "
+                                                     "batches ORDER BY last_seq DESC LIMIT 1) UNION ALL "
+                                                     "SELECT number, last_seq, hash FROM anchor"));
   ASSIGN_OR_RETURN(const bool row, head.Step());
   if (!row) return absl::DataLossError("table anchor is empty");
   head_.number = static_cast<uint64_t>(head.ColumnInt(0));

@@ -21,7 +21,7 @@ namespace agentmon {
 class BatchWriter {
  public:
   struct Head {
-    uint64_t number = 0;    // of the last batch
+    uint64_t number = 0;  // of the last batch
     uint64_t last_seq = 0;
     std::string hash;
   };

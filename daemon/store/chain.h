@@ -27,21 +27,23 @@ class Sha256 {
   std::string Finish();  // once
 
  private:
-  struct Free { void operator()(evp_md_ctx_st* context) const; };
+  struct Free {
+    void operator()(evp_md_ctx_st* context) const;
+  };
   std::unique_ptr<evp_md_ctx_st, Free> context_;
 };
 
 struct Part {
-  int64_t session = 0;   // sessions.num
+  int64_t session = 0;  // sessions.num
   bool kept = false;
-  bool pruned = false;   // the rows are gone; not covered by any hash
+  bool pruned = false;  // the rows are gone; not covered by any hash
   uint32_t rows = 0;
-  uint64_t bytes = 0;    // as usage counts them
+  uint64_t bytes = 0;  // as usage counts them
   std::string hash;
 };
 
 struct Batch {
-  uint64_t number = 0;   // from 1, without holes
+  uint64_t number = 0;  // from 1, without holes
   uint64_t first_seq = 0;
   uint64_t last_seq = 0;
   int64_t min_ns = 0;

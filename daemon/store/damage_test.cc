@@ -111,10 +111,12 @@ TEST_CASE("garbage in place of the log is set aside and the database is kept") {
   Damaged damaged;
   WriteFile(damaged.database() + "-wal", std::string(100'000, 'g'));
   auto store = damaged.Open();
-  CHECK(store->Status().state().find("agentmon.db-wal was no write-ahead log; set aside as agentmon.db.corrupt-") == 0);
+  CHECK(store->Status().state().find(
+            "agentmon.db-wal was no write-ahead log; set aside as agentmon.db.corrupt-") == 0);
   CHECK(QuerySession(*store, "session-1").size() == 500);
   REQUIRE(damaged.dir().Names(".corrupt-").size() == 1);
-  CHECK(ReadFile(damaged.dir().path() + "/" + damaged.dir().Names(".corrupt-")[0]) == std::string(100'000, 'g'));
+  CHECK(ReadFile(damaged.dir().path() + "/" + damaged.dir().Names(".corrupt-")[0]) ==
+        std::string(100'000, 'g'));
 }
 
 TEST_CASE("the log of a killed daemon is read, torn end and all") {
@@ -193,7 +195,8 @@ TEST_CASE("a database of a newer agentmon is refused, named, and left alone") {
   const absl::Status status = EventStore::Open(OptionsFor(damaged.dir(), clock)).status();
   CHECK(absl::IsFailedPrecondition(status));
   const std::string message(status.message());
-  CHECK(message.find("has schema 999999, this agentmond knows schemas up to 1: install") != std::string::npos);
+  CHECK(message.find("has schema 999999, this agentmond knows schemas up to 1: install") !=
+        std::string::npos);
   CHECK(message.find('\n') == std::string::npos);
   CHECK(ReadFile(damaged.database()) == content);
   CHECK(damaged.dir().Names(".corrupt-").empty());
@@ -211,7 +214,8 @@ TEST_CASE("a wrong owner and mode are put right") {
   CHECK((st.st_mode & 07777) == 0600);
 }
 
-TEST_CASE("damage that shows while writing sets the database aside, goes on counting and keeps running sessions") {
+TEST_CASE(
+    "damage that shows while writing sets the database aside, goes on counting and keeps running sessions") {
   Damaged damaged;
   auto store = damaged.Open();
   store->UpsertSession(MakeSession("running", 1000));
@@ -221,8 +225,9 @@ TEST_CASE("damage that shows while writing sets the database aside, goes on coun
   REQUIRE(store->Flush(absl::Seconds(10)));
   // The next insert finds pages of a table where the index is said to be.
   OtherConnection(damaged.database())
-      .Exec("PRAGMA writable_schema=ON; UPDATE sqlite_master SET rootpage = 3 WHERE name = 'events_time';"
-            "PRAGMA schema_version=4711");
+      .Exec(
+          "PRAGMA writable_schema=ON; UPDATE sqlite_master SET rootpage = 3 WHERE name = 'events_time';"
+          "PRAGMA schema_version=4711");
   uint64_t sent = 0;
   REQUIRE(Eventually([&] {
     store->OnEvent(MakeEvent("running", static_cast<int64_t>(++sent)));

@@ -72,7 +72,8 @@ absl::StatusOr<ReaderPool::Lease> EventStore::Reader() {
   if (writer_.state().trouble.empty()) Flush(kFreshWithin);
   absl::StatusOr<ReaderPool::Lease> reader = readers_.Get();
   if (!reader.ok()) {
-    return absl::UnavailableError(absl::StrCat("the timeline cannot be read now: ", reader.status().message()));
+    return absl::UnavailableError(
+        absl::StrCat("the timeline cannot be read now: ", reader.status().message()));
   }
   return reader;
 }

@@ -1,10 +1,10 @@
 // The timeline on disk: appends events, answers queries, keeps itself within its limits.
 //
-// Built so that nothing of the disk reaches the core thread: OnEvent and UpsertSession only put into a bounded
-// queue, a thread of the store's own writes. While the database cannot be written (disk full, read-only,
-// locked, damaged) events wait in that queue; what finds no room is counted and told by LOSS events once
-// writing goes on. Live subscribers are fed by on_stored, from the store's thread, with events that have their
-// number; while nothing can be stored they get them with seq 0 instead.
+// Built so that nothing of the disk reaches the core thread: OnEvent and UpsertSession only put into a
+// bounded queue, a thread of the store's own writes. While the database cannot be written (disk full,
+// read-only, locked, damaged) events wait in that queue; what finds no room is counted and told by LOSS
+// events once writing goes on. Live subscribers are fed by on_stored, from the store's thread, with events
+// that have their number; while nothing can be stored they get them with seq 0 instead.
 //
 // A damaged database is set aside as agentmon.db.corrupt-TIME and a new one is made.
 #pragma once
@@ -42,14 +42,14 @@ namespace agentmon {
 class EventStore : public EventSink {
  public:
   struct Options {
-    std::string dir;                 // the state directory; made when missing
-    const Clock* clock = nullptr;    // outlives the store
+    std::string dir;               // the state directory; made when missing
+    const Clock* clock = nullptr;  // outlives the store
     Intake::Limits queue;
-    Writer::Options writer;          // on_stored: see above; on_file_changed and on_idle are the store's own
+    Writer::Options writer;  // on_stored: see above; on_file_changed and on_idle are the store's own
   };
 
-  // Fails only when the daemon must not run with this directory: PermissionDenied or NotFound (it is not ours,
-  // or cannot be made), FailedPrecondition (a database of a newer agentmon). Otherwise see Status().
+  // Fails only when the daemon must not run with this directory: PermissionDenied or NotFound (it is not
+  // ours, or cannot be made), FailedPrecondition (a database of a newer agentmon). Otherwise see Status().
   static absl::StatusOr<std::unique_ptr<EventStore>> Open(Options options);
   ~EventStore() override;  // Close(2 s)
 
@@ -69,7 +69,7 @@ class EventStore : public EventSink {
   v1::StoreState Status() const;
   // The owner of a session that runs or ended not long ago.
   std::optional<uint32_t> OwnerOf(absl::string_view session) const;
-  uint64_t last_seq() const;   // of the last event stored
+  uint64_t last_seq() const;  // of the last event stored
 
   // Any thread, at once. Holds from the next batch on.
   void SetRetention(uint64_t max_bytes, absl::Duration max_age) { writer_.SetRetention(max_bytes, max_age); }
@@ -91,8 +91,8 @@ class EventStore : public EventSink {
 
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<std::string, uint32_t> owners_ ABSL_GUARDED_BY(mutex_);
-  std::deque<std::string> ended_ ABSL_GUARDED_BY(mutex_);   // of owners_, oldest first
-  std::string damage_ ABSL_GUARDED_BY(mutex_);              // found by a reader
+  std::deque<std::string> ended_ ABSL_GUARDED_BY(mutex_);  // of owners_, oldest first
+  std::string damage_ ABSL_GUARDED_BY(mutex_);             // found by a reader
 };
 
 }  // namespace agentmon

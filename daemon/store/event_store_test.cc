@@ -49,7 +49,8 @@ TEST_CASE("events come in order of their time, not of their arrival") {
   store->UpsertSession(MakeSession("session-1", 1000));
   for (const int64_t wall_ns : {30, 10, 20, 10}) store->OnEvent(MakeEvent("session-1", wall_ns));
   std::vector<std::pair<int64_t, uint64_t>> order;
-  for (const Event& event : QuerySession(*store, "session-1")) order.emplace_back(event.wall_ns(), event.seq());
+  for (const Event& event : QuerySession(*store, "session-1"))
+    order.emplace_back(event.wall_ns(), event.seq());
   CHECK(order == std::vector<std::pair<int64_t, uint64_t>>{{10, 2}, {10, 4}, {20, 3}, {30, 1}});
 
   order.clear();
@@ -82,7 +83,8 @@ TEST_CASE("a query gives what the filter asks for") {
   auto store = OpenStore(OptionsFor(dir, clock));
   store->UpsertSession(MakeSession("session-1", 1000));
   for (int i = 1; i <= 20; ++i) {
-    Event event = i % 5 == 0 ? MakeDenial("session-1", i) : MakeEvent("session-1", i, i % 2 == 0 ? v1::OPEN : v1::WRITE);
+    Event event = i % 5 == 0 ? MakeDenial("session-1", i)
+                             : MakeEvent("session-1", i, i % 2 == 0 ? v1::OPEN : v1::WRITE);
     event.mutable_process()->set_pid(i % 3);
     if (i == 7) event.set_exe("/opt/tool");
     store->OnEvent(event);
@@ -102,7 +104,8 @@ TEST_CASE("a query gives what the filter asks for") {
   CHECK(seqs([](auto& o) { o.filter.set_after_seq(18); }) == Seqs{19, 20});
   CHECK(seqs([](auto& o) { o.until_seq = 2; }) == Seqs{1, 2});
   CHECK(seqs([](auto& o) { o.filter.set_exe_glob("/opt/*"); }) == Seqs{7});
-  CHECK(seqs([](auto& o) { o.filter.set_path_glob("/home/**/file-1?"), o.filter.set_pid(1); }) == Seqs{10, 13, 16, 19});
+  CHECK(seqs([](auto& o) { o.filter.set_path_glob("/home/**/file-1?"), o.filter.set_pid(1); }) ==
+        Seqs{10, 13, 16, 19});
   CHECK(seqs([](auto& o) { o.filter.add_kinds(v1::WRITE), o.limit = 2; }) == Seqs{17, 19});
   CHECK(seqs([](auto& o) { o.filter.set_since_ns(5), o.filter.set_until_ns(5); }) == Seqs{});
 

@@ -33,7 +33,9 @@ TEST_CASE("while others lock the database events are taken at once, and written 
     const absl::Time start = absl::Now();
     for (int i = 0; i < 10'000; ++i) store->OnEvent(MakeEvent("session-1", i));
     CHECK(absl::Now() - start < absl::Seconds(2));
-    REQUIRE(Eventually([&] { return store->Status().state() == "events wait, nothing is written: database: database is locked"; }));
+    REQUIRE(Eventually([&] {
+      return store->Status().state() == "events wait, nothing is written: database: database is locked";
+    }));
     CHECK(store->Status().waiting() == 10'000);
     CHECK_FALSE(store->Flush(absl::Milliseconds(10)));
     CHECK(QuerySession(*store, "session-1").empty());  // reading goes on
@@ -101,11 +103,13 @@ TEST_CASE("a daemon that is killed again and again while it writes leaves a soun
     }
     // Killed at another place each time, but only once it has written something.
     const int64_t before = std::filesystem::exists(dir.database()) && round > 0
-                               ? OtherConnection(dir.database()).Number("SELECT max(last_seq) FROM batches") : 0;
+                               ? OtherConnection(dir.database()).Number("SELECT max(last_seq) FROM batches")
+                               : 0;
     REQUIRE(Eventually([&] { return LogBytes(dir) > 0; }));
     REQUIRE(Eventually([&] {
       return round == 0 ? LogBytes(dir) > 200'000
-                        : OtherConnection(dir.database()).Number("SELECT max(last_seq) FROM batches") > before + 100 * round;
+                        : OtherConnection(dir.database()).Number("SELECT max(last_seq) FROM batches") >
+                              before + 100 * round;
     }));
     REQUIRE(::kill(child, SIGKILL) == 0);
     int status = 0;
@@ -161,7 +165,8 @@ TEST_CASE("a program that reads without end stops the log from growing without e
   REQUIRE(Eventually([&] {
     for (int i = 0; i < 200; ++i) store->OnEvent(MakeEvent("session-1", static_cast<int64_t>(++sent)));
     store->Flush(absl::Milliseconds(50));
-    return store->Status().state().find("another program reads the database for too long") != std::string::npos;
+    return store->Status().state().find("another program reads the database for too long") !=
+           std::string::npos;
   }));
   CHECK(LogBytes(dir) < 8 << 20);
   other.Exec("COMMIT");

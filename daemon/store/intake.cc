@@ -57,9 +57,7 @@ Intake::Chunk& Intake::RoomFor(size_t size) {
 
 void Intake::AwaitFirst(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
-  const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return closed_ || !chunks_.empty();
-  };
+  const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_ || !chunks_.empty(); };
   mutex_.AwaitWithTimeout(absl::Condition(&ready), timeout);
 }
 

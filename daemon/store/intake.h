@@ -73,15 +73,16 @@ class Intake {
   uint64_t waiting() const;  // events
 
  private:
-  // Chunks have room for this from the start and are used again: growing or mapping memory takes a lock of the
-  // kernel's that the writer's disk accesses can hold for long.
+  // Chunks have room for this from the start and are used again: growing or mapping memory takes a lock of
+  // the kernel's that the writer's disk accesses can hold for long.
   static constexpr size_t kChunkItems = 1024;
   static constexpr size_t kChunkBytes = 64 << 10;
   static constexpr size_t kMostSpares = 64;
   static constexpr size_t kGatheredEvents = 8192;
 
   Chunk& RoomFor(size_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AddLost(const std::string& session, v1::Source source, uint64_t lost) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddLost(const std::string& session, v1::Source source, uint64_t lost)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(Chunk chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Limits limits_;
@@ -91,9 +92,9 @@ class Intake {
   size_t queued_events_ ABSL_GUARDED_BY(mutex_) = 0;   // in chunks_
   size_t waiting_events_ ABSL_GUARDED_BY(mutex_) = 0;  // these and what the writer has in hand
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0;      // items ever
+  uint64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0;  // items ever
   uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t flush_to_ ABSL_GUARDED_BY(mutex_) = 0;      // a Flush waits for done_ to reach this
+  uint64_t flush_to_ ABSL_GUARDED_BY(mutex_) = 0;  // a Flush waits for done_ to reach this
   Losses losses_ ABSL_GUARDED_BY(mutex_);
   uint64_t lost_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -26,7 +26,8 @@ bool KeptOnly(const v1::EventFilter& filter) {
 
 }  // namespace
 
-absl::StatusOr<std::string> NameCache::Select(Statement& statement, absl::string_view sql, int64_t a, int64_t b) {
+absl::StatusOr<std::string> NameCache::Select(Statement& statement, absl::string_view sql, int64_t a,
+                                              int64_t b) {
   if (!statement.valid()) {
     ASSIGN_OR_RETURN(statement, database_.Prepare(sql));
   }
@@ -39,7 +40,8 @@ absl::StatusOr<std::string> NameCache::Select(Statement& statement, absl::string
 
 absl::StatusOr<std::string> NameCache::SessionId(int64_t session) {
   if (const auto found = sessions_.find(session); found != sessions_.end()) return found->second;
-  ASSIGN_OR_RETURN(std::string id, Select(session_, "SELECT id FROM sessions WHERE num = ? AND ? = 0", session, 0));
+  ASSIGN_OR_RETURN(std::string id,
+                   Select(session_, "SELECT id FROM sessions WHERE num = ? AND ? = 0", session, 0));
   return sessions_[session] = std::move(id);
 }
 
@@ -85,11 +87,13 @@ absl::Status EventQuery::Resolve() {
 // All that a user sees lies between the oldest and the newest event of that user's sessions: what others did
 // before and after need not be looked at.
 absl::Status EventQuery::NarrowToViewer() {
-  ASSIGN_OR_RETURN(Statement span, database_.Prepare(
-      "SELECT min(oldest), max(newest) FROM (SELECT "
-      "(SELECT min(wall_ns) FROM events INDEXED BY events_session WHERE session = num) AS oldest, "
-      "(SELECT max(wall_ns) FROM events INDEXED BY events_session WHERE session = num) AS newest "
-      "FROM sessions WHERE uid = ?)"));
+  ASSIGN_OR_RETURN(
+      Statement span,
+      database_.Prepare(
+          "SELECT min(oldest), max(newest) FROM (SELECT "
+          "(SELECT min(wall_ns) FROM events INDEXED BY events_session WHERE session = num) AS oldest, "
+          "(SELECT max(wall_ns) FROM events INDEXED BY events_session WHERE session = num) AS newest "
+          "FROM sessions WHERE uid = ?)"));
   ASSIGN_OR_RETURN([[maybe_unused]] const bool row, span.Int(*options_.viewer).Step());
   low_.wall_ns = std::max(low_.wall_ns, span.ColumnInt(0));
   high_.wall_ns = std::min(high_.wall_ns, span.ColumnInt(1));
@@ -100,15 +104,17 @@ absl::StatusOr<Statement> EventQuery::Prepare(Order order) {
   const char* const rows = session_ != 0     ? "session = ?"
                            : options_.viewer ? "session IN (SELECT num FROM sessions WHERE uid = ?)"
                                              : "? = 0";
-  const std::string scope =
-      KeptOnly(options_.filter) ? absl::StrCat("INDEXED BY events_kept WHERE ", kKeptSql, " AND ", rows)
-      : session_ != 0           ? absl::StrCat("INDEXED BY events_session WHERE ", rows)
-                                : absl::StrCat("INDEXED BY events_time WHERE ", rows);
+  const std::string scope = KeptOnly(options_.filter)
+                                ? absl::StrCat("INDEXED BY events_kept WHERE ", kKeptSql, " AND ", rows)
+                            : session_ != 0 ? absl::StrCat("INDEXED BY events_session WHERE ", rows)
+                                            : absl::StrCat("INDEXED BY events_time WHERE ", rows);
   const char* const direction = order == Order::kOldestFirst ? "" : " DESC";
-  return database_.Prepare(absl::StrCat(
-      "SELECT ", kRowColumns, " FROM events ", scope, " AND wall_ns >= ?2 AND wall_ns <= ?3 "
-      "AND (wall_ns > ?2 OR seq > ?4) AND (wall_ns < ?3 OR seq < ?5) AND seq > ?6 AND seq <= ?7 "
-      "ORDER BY wall_ns", direction, ", seq", direction));
+  return database_.Prepare(
+      absl::StrCat("SELECT ", kRowColumns, " FROM events ", scope,
+                   " AND wall_ns >= ?2 AND wall_ns <= ?3 "
+                   "AND (wall_ns > ?2 OR seq > ?4) AND (wall_ns < ?3 OR seq < ?5) AND seq > ?6 AND seq <= ?7 "
+                   "ORDER BY wall_ns",
+                   direction, ", seq", direction));
 }
 
 // Only what needs no other table is asked of SQL, so that rows come one by one and a slice can end in time.
@@ -134,7 +140,8 @@ absl::StatusOr<bool> EventQuery::Read(const Statement& row, Event* event) {
   return matcher_.MatchesExe(event->exe()) && matcher_.MatchesDetail(*event);
 }
 
-absl::StatusOr<bool> EventQuery::Slice(Statement& select, Order order, const std::function<bool(Event&&)>& visit) {
+absl::StatusOr<bool> EventQuery::Slice(Statement& select, Order order,
+                                       const std::function<bool(Event&&)>& visit) {
   const absl::Time until = absl::Now() + kSliceTime;
   Key& cursor = order == Order::kOldestFirst ? low_ : high_;
   select.Reset();

@@ -23,10 +23,10 @@
 namespace agentmon {
 
 struct QueryOptions {
-  v1::EventFilter filter;    // session as FindSession takes it, or "*" = all that the viewer sees
+  v1::EventFilter filter;  // session as FindSession takes it, or "*" = all that the viewer sees
   Viewer viewer;
-  uint32_t limit = 0;        // the newest that many, given in order of time; 0 = all
-  uint64_t until_seq = 0;    // no event with a larger number; 0 = those stored when the query starts
+  uint32_t limit = 0;               // the newest that many, given in order of time; 0 = all
+  uint64_t until_seq = 0;           // no event with a larger number; 0 = those stored when the query starts
   std::function<bool()> cancelled;  // asked between slices
 };
 
@@ -52,7 +52,8 @@ class NameCache {
 
 class EventQuery {
  public:
-  EventQuery(Database& database, const QueryOptions& options) : database_(database), options_(options), names_(database) {}
+  EventQuery(Database& database, const QueryOptions& options)
+      : database_(database), options_(options), names_(database) {}
 
   // InvalidArgument and NotFound: the filter. Cancelled. DataLoss after all readable rows were given when
   // some were not.
@@ -70,7 +71,8 @@ class EventQuery {
   absl::StatusOr<Statement> Prepare(Order order);
   // Visits matching rows until `visit` says false or the time is up; true when rows may be left.
   absl::StatusOr<bool> Slice(Statement& select, Order order, const std::function<bool(Event&&)>& visit);
-  absl::Status ForEach(Order order, const std::function<bool(Event&&)>& visit, const std::function<bool()>& after_slice);
+  absl::Status ForEach(Order order, const std::function<bool(Event&&)>& visit,
+                       const std::function<bool()>& after_slice);
   absl::StatusOr<bool> Read(const Statement& row, Event* event);
   absl::Status Newest(const QueryCallback& callback);
   absl::Status SkipToNewest();
@@ -80,8 +82,8 @@ class EventQuery {
   const QueryOptions& options_;
   NameCache names_;
   EventMatcher matcher_;
-  int64_t session_ = 0;    // 0 = all that the viewer sees
-  Key low_, high_;         // what is asked for lies strictly between
+  int64_t session_ = 0;  // 0 = all that the viewer sees
+  Key low_, high_;       // what is asked for lies strictly between
   int64_t after_seq_ = 0;
   int64_t until_seq_ = 0;
   uint64_t damaged_ = 0;

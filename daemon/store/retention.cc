@@ -61,15 +61,19 @@ absl::Status Retention::Prepare() {
   ASSIGN_OR_RETURN(page_count_, db.Prepare("PRAGMA page_count"));
   ASSIGN_OR_RETURN(free_count_, db.Prepare("PRAGMA freelist_count"));
   ASSIGN_OR_RETURN(oldest_, db.Prepare("SELECT wall_ns FROM events ORDER BY wall_ns LIMIT 1"));
-  ASSIGN_OR_RETURN(find_batch_, db.Prepare(
-      "SELECT last_seq, number, first_seq, min_ns, max_ns, parts FROM batches "
-      "WHERE last_seq >= ? AND content_pruned = 0 ORDER BY last_seq LIMIT 1"));
-  ASSIGN_OR_RETURN(remove_, db.Prepare(absl::StrCat(
-      "DELETE FROM events INDEXED BY events_session WHERE session = ? AND wall_ns BETWEEN ? AND ? "
-      "AND seq BETWEEN ? AND ? AND ", kKeptSql, " = ?")));
-  ASSIGN_OR_RETURN(remove_class_, db.Prepare(absl::StrCat(
-      "DELETE FROM events WHERE seq BETWEEN ? AND ? AND ", kKeptSql, " = ?")));
-  ASSIGN_OR_RETURN(mark_batch_, db.Prepare("UPDATE batches SET parts = ?, content_pruned = ? WHERE last_seq = ?"));
+  ASSIGN_OR_RETURN(find_batch_,
+                   db.Prepare("SELECT last_seq, number, first_seq, min_ns, max_ns, parts FROM batches "
+                              "WHERE last_seq >= ? AND content_pruned = 0 ORDER BY last_seq LIMIT 1"));
+  ASSIGN_OR_RETURN(
+      remove_,
+      db.Prepare(absl::StrCat(
+          "DELETE FROM events INDEXED BY events_session WHERE session = ? AND wall_ns BETWEEN ? AND ? "
+          "AND seq BETWEEN ? AND ? AND ",
+          kKeptSql, " = ?")));
+  ASSIGN_OR_RETURN(remove_class_, db.Prepare(absl::StrCat("DELETE FROM events WHERE seq BETWEEN ? AND ? AND ",
+                                                          kKeptSql, " = ?")));
+  ASSIGN_OR_RETURN(mark_batch_,
+                   db.Prepare("UPDATE batches SET parts = ?, content_pruned = ? WHERE last_seq = ?"));
   prepared_ = true;
   return absl::OkStatus();
 }
@@ -150,8 +154,9 @@ absl::StatusOr<bool> Retention::PruneOld(absl::Time until) {
     if (age == absl::InfiniteDuration()) continue;
     const int64_t before_ns = absl::ToUnixNanos(clock_.Wall() - age);
     ASSIGN_OR_RETURN(Statement find, file_.database().Prepare(absl::StrCat(
-        "SELECT seq, wall_ns FROM events INDEXED BY ", kept ? "events_kept WHERE " : "events_time WHERE NOT ", kKeptSql,
-        " AND wall_ns >= ? AND wall_ns < ? ORDER BY wall_ns LIMIT 1")));
+                                         "SELECT seq, wall_ns FROM events INDEXED BY ",
+                                         kept ? "events_kept WHERE " : "events_time WHERE NOT ", kKeptSql,
+                                         " AND wall_ns >= ? AND wall_ns < ? ORDER BY wall_ns LIMIT 1")));
     while (true) {
       find.Int(kept ? std::numeric_limits<int64_t>::min() : plain_from_ns_).Int(before_ns);
       ASSIGN_OR_RETURN(const bool row, find.Step());
@@ -188,7 +193,8 @@ Retention::Victims Retention::MakeVictims(const std::vector<PruneCandidate>& pic
 }
 
 std::optional<Retention::Victims> Retention::OverShare() const {
-  const auto session_bytes = static_cast<uint64_t>(limits_.session_share * static_cast<double>(limits_.max_bytes));
+  const auto session_bytes =
+      static_cast<uint64_t>(limits_.session_share * static_cast<double>(limits_.max_bytes));
   const auto uid_bytes = static_cast<uint64_t>(limits_.uid_share * static_cast<double>(limits_.max_bytes));
   absl::flat_hash_map<uint32_t, uint64_t> by_uid;
   for (const auto& [num, entry] : file_.sessions().entries()) {
@@ -236,7 +242,8 @@ absl::Status Retention::Prune(const Victims& victims) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Retention::Pruned> Retention::PruneBatchAt(uint64_t seq, const std::vector<int64_t>* sessions, bool kept) {
+absl::StatusOr<Retention::Pruned> Retention::PruneBatchAt(uint64_t seq, const std::vector<int64_t>* sessions,
+                                                          bool kept) {
   find_batch_.Int(static_cast<int64_t>(seq));
   ASSIGN_OR_RETURN(const bool row, find_batch_.Step());
   if (!row) {
@@ -255,7 +262,8 @@ absl::StatusOr<Retention::Pruned> Retention::PruneBatchAt(uint64_t seq, const st
   std::vector<Part*> chosen;
   bool all_of_class = true, all_pruned = true;
   for (Part& part : *parts) {
-    const bool is_chosen = !part.pruned && part.kept == kept &&
+    const bool is_chosen =
+        !part.pruned && part.kept == kept &&
         (sessions == nullptr || std::binary_search(sessions->begin(), sessions->end(), part.session));
     if (is_chosen) chosen.push_back(&part);
     all_of_class &= is_chosen || part.pruned || part.kept != kept;
@@ -272,13 +280,19 @@ absl::StatusOr<Retention::Pruned> Retention::PruneBatchAt(uint64_t seq, const st
 }
 
 absl::Status Retention::RemoveRows(const Batch& batch, const std::vector<Part*>& parts, bool all_of_class) {
-  const auto first_seq = static_cast<int64_t>(batch.first_seq), last_seq = static_cast<int64_t>(batch.last_seq);
+  const auto first_seq = static_cast<int64_t>(batch.first_seq),
+             last_seq = static_cast<int64_t>(batch.last_seq);
   if (all_of_class) {
     RETURN_IF_ERROR(remove_class_.Int(first_seq).Int(last_seq).Int(parts.front()->kept).Run());
   }
   for (Part* part : parts) {
     if (!all_of_class) {
-      remove_.Int(part->session).Int(batch.min_ns).Int(batch.max_ns).Int(first_seq).Int(last_seq).Int(part->kept);
+      remove_.Int(part->session)
+          .Int(batch.min_ns)
+          .Int(batch.max_ns)
+          .Int(first_seq)
+          .Int(last_seq)
+          .Int(part->kept);
       RETURN_IF_ERROR(remove_.Run());
     }
     part->pruned = true;
@@ -301,8 +315,10 @@ absl::Status Retention::FoldPrunedBatches() {
   }
   if (*pruned_batches_ <= limits_.max_pruned_batches) return absl::OkStatus();
   const uint64_t excess = *pruned_batches_ - limits_.max_pruned_batches;
-  ASSIGN_OR_RETURN(Statement select, file_.database().Prepare(
-      "SELECT last_seq, number, first_seq, hash, content_pruned FROM batches ORDER BY last_seq LIMIT ?"));
+  ASSIGN_OR_RETURN(
+      Statement select,
+      file_.database().Prepare(
+          "SELECT last_seq, number, first_seq, hash, content_pruned FROM batches ORDER BY last_seq LIMIT ?"));
   select.Int(static_cast<int64_t>(std::min<uint64_t>(excess, kFoldAtOnce)));
   int64_t last_seq = 0, number = 0, events = 0;
   std::string hash;
@@ -319,8 +335,9 @@ absl::Status Retention::FoldPrunedBatches() {
   select.Reset();
   if (folded == 0) return absl::OkStatus();
   *pruned_batches_ -= folded;
-  ASSIGN_OR_RETURN(Statement move, file_.database().Prepare(
-      "UPDATE anchor SET number = ?, last_seq = ?, hash = ?, events = events + ?"));
+  ASSIGN_OR_RETURN(
+      Statement move,
+      file_.database().Prepare("UPDATE anchor SET number = ?, last_seq = ?, hash = ?, events = events + ?"));
   RETURN_IF_ERROR(move.Int(number).Int(last_seq).Blob(hash).Int(events).Run());
   ASSIGN_OR_RETURN(Statement remove, file_.database().Prepare("DELETE FROM batches WHERE last_seq <= ?"));
   return remove.Int(last_seq).Run();

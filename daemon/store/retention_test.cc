@@ -18,7 +18,8 @@ EventStore::Options SmallOptions(const TempDir& dir, const Clock& clock, uint64_
 uint64_t largest_bytes = 0;  // database and log, while Flood ran
 
 // Events of some 300 bytes, waiting for the store so that none is lost.
-void Flood(EventStore& store, const std::string& session, int events, bool denied = false, int64_t from_ns = 1'000'000) {
+void Flood(EventStore& store, const std::string& session, int events, bool denied = false,
+           int64_t from_ns = 1'000'000) {
   for (int i = 0; i < events; ++i) {
     Event event = denied ? MakeDenial(session, from_ns + i) : MakeEvent(session, from_ns + i);
     event.mutable_file()->set_path(absl::StrCat(std::string(200, 'p'), i));
@@ -224,7 +225,8 @@ TEST_CASE("rows of pruned batches are folded into the anchor and the chain start
   store.reset();
   clock.Advance(absl::Hours(2));
   store = OpenStore(options);
-  REQUIRE(Eventually([&] { return OtherConnection(dir.database()).Number("SELECT count(*) FROM batches") == 5; }));
+  REQUIRE(Eventually(
+      [&] { return OtherConnection(dir.database()).Number("SELECT count(*) FROM batches") == 5; }));
   store->OnEvent(MakeEvent("session-1", absl::ToUnixNanos(clock.Wall())));
   REQUIRE(store->Flush(absl::Seconds(10)));
   const v1::VerifyResponse answer = store->Verify().value();
@@ -253,7 +255,8 @@ TEST_CASE("a row that somebody put into a pruned batch is found") {
   store = OpenStore(options);
   REQUIRE(Eventually([&] { return store->Status().events() == 1; }));
   store.reset();
-  OtherConnection(dir.database()).Exec("INSERT INTO events SELECT 1, session, 7200000000005, 10, pid, exe, 0, 0, data FROM events");
+  OtherConnection(dir.database())
+      .Exec("INSERT INTO events SELECT 1, session, 7200000000005, 10, pid, exe, 0, 0, data FROM events");
   store = OpenStore(options);
   const v1::VerifyResponse answer = store->Verify().value();
   CHECK_FALSE(answer.intact());

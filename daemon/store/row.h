@@ -16,7 +16,7 @@ struct RowView {
   int64_t wall_ns = 0;
   v1::EventKind kind = v1::EVENT_KIND_UNSPECIFIED;
   int32_t pid = 0;
-  int64_t exe = 0;      // strings.id; 0 = it is in data
+  int64_t exe = 0;  // strings.id; 0 = it is in data
   v1::Decision decision = v1::DECISION_UNSPECIFIED;
   bool enforced = false;
   absl::string_view data;
@@ -39,6 +39,7 @@ inline constexpr uint64_t kRowOverheadBytes = 72;
 void EncodeData(Event& event, bool exe_is_interned, std::string* data);
 
 // The event that the row stands for; false when data is no Event.
-[[nodiscard]] bool DecodeRow(const RowView& row, absl::string_view session_id, absl::string_view exe, Event* event);
+[[nodiscard]] bool DecodeRow(const RowView& row, absl::string_view session_id, absl::string_view exe,
+                             Event* event);
 
 }  // namespace agentmon

@@ -72,8 +72,11 @@ absl::StatusOr<bool> CheckContent(Database& database, const StateDir& dir) {
   }
   // The ends of the tables are what the writer needs at once.
   const absl::Status readable =
-      database.QueryInt("SELECT (SELECT max(last_seq) FROM batches) + (SELECT max(seq) FROM events) + "
-                        "(SELECT length(hash) FROM anchor) + (SELECT max(num) FROM sessions)").status();
+      database
+          .QueryInt(
+              "SELECT (SELECT max(last_seq) FROM batches) + (SELECT max(seq) FROM events) + "
+              "(SELECT length(hash) FROM anchor) + (SELECT max(num) FROM sessions)")
+          .status();
   if (absl::IsInternal(readable)) return absl::DataLossError(readable.message());  // a table is missing
   RETURN_IF_ERROR(readable);
   return false;
@@ -84,7 +87,8 @@ absl::StatusOr<Database> TryOpen(const StateDir& dir) {
   database.FoldLogOnClose(false);  // a damaged database is set aside as it was found
   ASSIGN_OR_RETURN(const bool empty, CheckContent(database, dir));
   if (empty) {
-    const std::string layout = absl::StrCat("PRAGMA page_size=", kPageBytes, "; PRAGMA auto_vacuum=INCREMENTAL");
+    const std::string layout =
+        absl::StrCat("PRAGMA page_size=", kPageBytes, "; PRAGMA auto_vacuum=INCREMENTAL");
     RETURN_IF_ERROR(database.Exec(layout.c_str()));
   }
   ASSIGN_OR_RETURN(const std::string mode, database.QueryText("PRAGMA journal_mode=WAL"));
@@ -114,9 +118,9 @@ absl::StatusOr<OpenedDatabase> OpenForWriting(const StateDir& dir, absl::Time no
 
 absl::StatusOr<Database> OpenForReading(const StateDir& dir, absl::Duration busy) {
   ASSIGN_OR_RETURN(Database database, Database::Open(dir.database_path(), Database::Mode::kReadOnly));
-  const std::string settings =
-      absl::StrCat("PRAGMA trusted_schema=OFF; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-4096; PRAGMA busy_timeout=",
-                   absl::ToInt64Milliseconds(busy));
+  const std::string settings = absl::StrCat(
+      "PRAGMA trusted_schema=OFF; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-4096; PRAGMA busy_timeout=",
+      absl::ToInt64Milliseconds(busy));
   RETURN_IF_ERROR(database.Exec(settings.c_str()));
   ASSIGN_OR_RETURN(const int64_t version, database.QueryInt("PRAGMA user_version"));
   if (version != kSchemaVersion) return absl::UnavailableError("the database is being made");

@@ -21,8 +21,8 @@ namespace agentmon {
 
 inline constexpr int kSchemaVersion = 1;
 inline constexpr int kPageBytes = 8192;
-// Files up to this size are checked in whole when they are opened (0.1 s); damage in a larger one is found when
-// it is read.
+// Files up to this size are checked in whole when they are opened (0.1 s); damage in a larger one is found
+// when it is read.
 inline constexpr uint64_t kWholeCheckBytes = 64 << 20;
 
 struct OpenedDatabase {

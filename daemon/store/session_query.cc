@@ -29,11 +29,13 @@ absl::StatusOr<FoundSession> FromRow(const Statement& row) {
   return found;
 }
 
-// At most kMostCandidates + 1 of the sessions for which `condition` holds; `key` is bound as often as it asks.
+// At most kMostCandidates + 1 of the sessions for which `condition` holds; `key` is bound as often as it
+// asks.
 absl::StatusOr<std::vector<FoundSession>> Select(Database& database, absl::string_view condition,
                                                  absl::string_view key, int times, Viewer viewer) {
   ASSIGN_OR_RETURN(Statement select, database.Prepare(absl::StrCat(
-      kSelect, condition, " ORDER BY started_ns DESC, num DESC LIMIT ", kMostCandidates + 1)));
+                                         kSelect, condition, " ORDER BY started_ns DESC, num DESC LIMIT ",
+                                         kMostCandidates + 1)));
   select.Int(!viewer).Int(viewer.value_or(0));
   for (int i = 0; i < times; ++i) select.Text(key);
   std::vector<FoundSession> sessions;
@@ -70,7 +72,8 @@ absl::StatusOr<FoundSession> FindSession(Database& database, absl::string_view k
   } ways[] = {{"id = ?", 1}, {"name = ?", 1}, {"id >= ? AND id < ? || char(1114111)", 2}};
   for (const auto& way : ways) {
     if (way.times == 2 && key.size() < kShortestPrefix) continue;
-    ASSIGN_OR_RETURN(std::vector<FoundSession> found, Select(database, way.condition, key, way.times, viewer));
+    ASSIGN_OR_RETURN(std::vector<FoundSession> found,
+                     Select(database, way.condition, key, way.times, viewer));
     if (found.size() > 1) return Ambiguous(key, found);
     if (!found.empty()) return std::move(found.front());
   }
@@ -78,9 +81,12 @@ absl::StatusOr<FoundSession> FindSession(Database& database, absl::string_view k
                                           " or more characters, or a name)"));
 }
 
-absl::StatusOr<std::vector<v1::Session>> ListSessions(Database& database, Viewer viewer, bool ended, uint32_t limit) {
-  ASSIGN_OR_RETURN(Statement select, database.Prepare(absl::StrCat(
-      kSelect, "data IS NOT NULL AND (? OR ended_ns = 0) ORDER BY started_ns DESC, num DESC LIMIT ?")));
+absl::StatusOr<std::vector<v1::Session>> ListSessions(Database& database, Viewer viewer, bool ended,
+                                                      uint32_t limit) {
+  ASSIGN_OR_RETURN(
+      Statement select,
+      database.Prepare(absl::StrCat(
+          kSelect, "data IS NOT NULL AND (? OR ended_ns = 0) ORDER BY started_ns DESC, num DESC LIMIT ?")));
   select.Int(!viewer).Int(viewer.value_or(0)).Int(ended);
   select.Int(limit == 0 ? std::numeric_limits<int64_t>::max() : limit);
   std::vector<v1::Session> sessions;

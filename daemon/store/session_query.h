@@ -26,6 +26,7 @@ struct FoundSession {
 absl::StatusOr<FoundSession> FindSession(Database& database, absl::string_view key, Viewer viewer);
 
 // Newest first; limit 0 = all.
-absl::StatusOr<std::vector<v1::Session>> ListSessions(Database& database, Viewer viewer, bool ended, uint32_t limit);
+absl::StatusOr<std::vector<v1::Session>> ListSessions(Database& database, Viewer viewer, bool ended,
+                                                      uint32_t limit);
 
 }  // namespace agentmon

@@ -7,15 +7,19 @@
 namespace agentmon {
 
 absl::Status SessionTable::Load() {
-  ASSIGN_OR_RETURN(insert_, database_.Prepare("INSERT INTO sessions(id, uid, name, started_ns, ended_ns, data) "
-                                              "VALUES(?, ?, ?, ?, ?, nullif(?, x'')) RETURNING num"));
-  ASSIGN_OR_RETURN(update_, database_.Prepare("UPDATE sessions SET uid=?, name=?, started_ns=?, ended_ns=?, data=? "
-                                              "WHERE num=?"));
-  ASSIGN_OR_RETURN(save_, database_.Prepare("INSERT OR REPLACE INTO usage VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+  ASSIGN_OR_RETURN(insert_,
+                   database_.Prepare("INSERT INTO sessions(id, uid, name, started_ns, ended_ns, data) "
+                                     "VALUES(?, ?, ?, ?, ?, nullif(?, x'')) RETURNING num"));
+  ASSIGN_OR_RETURN(update_,
+                   database_.Prepare("UPDATE sessions SET uid=?, name=?, started_ns=?, ended_ns=?, data=? "
+                                     "WHERE num=?"));
+  ASSIGN_OR_RETURN(save_,
+                   database_.Prepare("INSERT OR REPLACE INTO usage VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)"));
   ASSIGN_OR_RETURN(add_string_, database_.Prepare("INSERT INTO strings VALUES(?, ?, ?)"));
-  ASSIGN_OR_RETURN(Statement select, database_.Prepare(
-      "SELECT num, id, uid, ended_ns, events, denials, plain_rows, plain_bytes, plain_from, kept_rows, kept_bytes, "
-      "kept_from FROM sessions LEFT JOIN usage ON session = num"));
+  ASSIGN_OR_RETURN(Statement select,
+                   database_.Prepare("SELECT num, id, uid, ended_ns, events, denials, plain_rows, "
+                                     "plain_bytes, plain_from, kept_rows, kept_bytes, "
+                                     "kept_from FROM sessions LEFT JOIN usage ON session = num"));
   while (true) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) return absl::OkStatus();
@@ -25,8 +29,9 @@ absl::Status SessionTable::Load() {
     entry->uid = static_cast<uint32_t>(select.ColumnInt(2));
     entry->ended_ns = select.ColumnInt(3);
     SessionUsage& usage = entry->usage;
-    uint64_t* const fields[] = {&usage.events,      &usage.denials,   &usage.plain.rows,     &usage.plain.bytes,
-                                &usage.plain.from_seq, &usage.kept.rows, &usage.kept.bytes, &usage.kept.from_seq};
+    uint64_t* const fields[] = {&usage.events,      &usage.denials,        &usage.plain.rows,
+                                &usage.plain.bytes, &usage.plain.from_seq, &usage.kept.rows,
+                                &usage.kept.bytes,  &usage.kept.from_seq};
     for (int i = 0; i < 8; ++i) *fields[i] = static_cast<uint64_t>(select.ColumnInt(4 + i));
     by_id_[entry->id] = entry.get();
     by_num_[entry->num] = std::move(entry);
@@ -103,8 +108,8 @@ absl::Status SessionTable::SaveChanged() {
   for (Entry* entry : changed_) {
     const SessionUsage& u = entry->usage;
     save_.Int(entry->num);
-    for (const uint64_t value : {u.events, u.denials, u.plain.rows, u.plain.bytes, u.plain.from_seq, u.kept.rows,
-                                 u.kept.bytes, u.kept.from_seq}) {
+    for (const uint64_t value : {u.events, u.denials, u.plain.rows, u.plain.bytes, u.plain.from_seq,
+                                 u.kept.rows, u.kept.bytes, u.kept.from_seq}) {
       save_.Int(static_cast<int64_t>(value));
     }
     RETURN_IF_ERROR(save_.Run());
@@ -118,7 +123,8 @@ absl::StatusOr<int> SessionTable::RemoveEmpty(int64_t ended_before_ns, int limit
   std::vector<int64_t> gone;
   for (const auto& [num, entry] : by_num_) {
     const bool empty = entry->usage.plain.rows == 0 && entry->usage.kept.rows == 0;
-    if (empty && !entry->changed && entry->ended_ns != 0 && entry->ended_ns < ended_before_ns) gone.push_back(num);
+    if (empty && !entry->changed && entry->ended_ns != 0 && entry->ended_ns < ended_before_ns)
+      gone.push_back(num);
     if (gone.size() == static_cast<size_t>(limit)) break;
   }
   for (const char* sql : {"DELETE FROM strings WHERE session=?", "DELETE FROM usage WHERE session=?",

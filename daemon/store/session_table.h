@@ -23,7 +23,7 @@ struct ClassUsage {
 };
 
 struct SessionUsage {
-  uint64_t events = 0;    // ever stored
+  uint64_t events = 0;  // ever stored
   uint64_t denials = 0;
   ClassUsage plain;
   ClassUsage kept;
@@ -47,7 +47,7 @@ class SessionTable {
     uint32_t uid = 0;
     int64_t ended_ns = 0;
     SessionUsage usage;
-    bool changed = false;  // usage is not saved yet
+    bool changed = false;                                                // usage is not saved yet
     std::unique_ptr<absl::flat_hash_map<std::string, int64_t>> strings;  // null = not loaded
   };
 

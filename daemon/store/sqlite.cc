@@ -40,8 +40,7 @@ absl::StatusCode CanonicalCode(int code) {
 
 absl::Status SqliteStatus(sqlite3* db, int code, absl::string_view what) {
   const bool own_message = db != nullptr && (sqlite3_errcode(db) & 0xff) == (code & 0xff);
-  std::string message =
-      absl::StrCat(what, ": ", own_message ? sqlite3_errmsg(db) : sqlite3_errstr(code));
+  std::string message = absl::StrCat(what, ": ", own_message ? sqlite3_errmsg(db) : sqlite3_errstr(code));
   const int error = db == nullptr ? 0 : sqlite3_system_errno(db);
   const int primary = code & 0xff;
   if (error != 0 && (primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN || primary == SQLITE_FULL)) {
@@ -116,7 +115,8 @@ absl::string_view Statement::ColumnBytes(int column) const {
 
 absl::StatusOr<Database> Database::Open(const std::string& path, Mode mode) {
   Database database;
-  const int access = mode == Mode::kReadOnly ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
+  const int access =
+      mode == Mode::kReadOnly ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
   const int code = sqlite3_open_v2(path.c_str(), &database.db_,
                                    access | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, nullptr);
   if (code != SQLITE_OK) return SqliteStatus(database.db_, code, absl::StrCat("open ", path));

@@ -26,7 +26,8 @@ absl::StatusOr<std::string> WithoutLinks(int fd) {
   char buffer[PATH_MAX];
   const std::string link = absl::StrCat("/proc/self/fd/", fd);
   const ssize_t n = ::readlink(link.c_str(), buffer, sizeof(buffer));
-  if (n < 0 || static_cast<size_t>(n) == sizeof(buffer)) return ErrnoStatus(errno, absl::StrCat("read ", link));
+  if (n < 0 || static_cast<size_t>(n) == sizeof(buffer))
+    return ErrnoStatus(errno, absl::StrCat("read ", link));
   return std::string(buffer, n);
 }
 
@@ -64,7 +65,8 @@ absl::StatusOr<StateDir> StateDir::Open(const std::string& path) {
   if (::fstat(fd.get(), &st) != 0) return ErrnoStatus(errno, absl::StrCat("stat ", path));
   if (st.st_uid != ::geteuid()) {
     return absl::PermissionDeniedError(absl::StrCat("state directory ", path, " belongs to uid ", st.st_uid,
-                                                    ", not to uid ", ::geteuid(), ": chown it or use another"));
+                                                    ", not to uid ", ::geteuid(),
+                                                    ": chown it or use another"));
   }
   if ((st.st_mode & 077) != 0) {
     if (::fchmod(fd.get(), 0700) != 0) return ErrnoStatus(errno, absl::StrCat("chmod 0700 ", path));
@@ -105,7 +107,8 @@ absl::StatusOr<bool> StateDir::FixOwnerAndMode(const std::string& name) const {
   if (::fstatat(fd_.get(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0) return false;
   const bool owner_wrong = st.st_uid != ::geteuid();
   const bool mode_wrong = (st.st_mode & 07777) != 0600;
-  if (owner_wrong && ::fchownat(fd_.get(), name.c_str(), ::geteuid(), ::getegid(), AT_SYMLINK_NOFOLLOW) != 0) {
+  if (owner_wrong &&
+      ::fchownat(fd_.get(), name.c_str(), ::geteuid(), ::getegid(), AT_SYMLINK_NOFOLLOW) != 0) {
     return ErrnoStatus(errno, absl::StrCat("chown ", name));
   }
   // Nobody else can replace the name between the check and this: the directory is 0700 and ours.
@@ -127,7 +130,8 @@ absl::StatusOr<bool> StateDir::LogIsGarbage() const {
   const ssize_t n = ::pread(fd.get(), header, sizeof(header), 0);
   if (n < 0) return ErrnoStatus(errno, absl::StrCat("read ", kLog));
   static constexpr unsigned char kZeros[32] = {};
-  if (static_cast<size_t>(n) < sizeof(header) || std::memcmp(header, kZeros, sizeof(header)) == 0) return false;
+  if (static_cast<size_t>(n) < sizeof(header) || std::memcmp(header, kZeros, sizeof(header)) == 0)
+    return false;
   return !IsLogHeader(header);
 }
 
@@ -149,7 +153,8 @@ absl::StatusOr<std::string> StateDir::PrepareDatabase(absl::Time now) const {
   // SQLite deletes the log of an empty database.
   if (garbage || (Size(kDatabase) == 0 && Size(kLog) > 0)) {
     ASSIGN_OR_RETURN(const std::string aside, SetLogAside(now));
-    done = absl::StrCat(kLog, garbage ? " was no write-ahead log" : " had no database", "; set aside as ", aside);
+    done = absl::StrCat(kLog, garbage ? " was no write-ahead log" : " had no database", "; set aside as ",
+                        aside);
   }
   // SQLite would make it readable for all, and gives its mode to log and shared memory.
   const UniqueFd fd(::openat(fd_.get(), kDatabase, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
@@ -158,8 +163,8 @@ absl::StatusOr<std::string> StateDir::PrepareDatabase(absl::Time now) const {
 }
 
 std::string StateDir::FreeAsideName(absl::Time now) const {
-  const std::string base = absl::StrCat(
-      kDatabase, ".corrupt-", absl::FormatTime("%Y%m%dT%H%M%SZ", now, absl::UTCTimeZone()));
+  const std::string base =
+      absl::StrCat(kDatabase, ".corrupt-", absl::FormatTime("%Y%m%dT%H%M%SZ", now, absl::UTCTimeZone()));
   std::string name = base;
   for (int n = 2; n < 1000; ++n) {
     bool free = true;

@@ -71,7 +71,8 @@ TEST_CASE("what was set aside keeps its content and never replaces what was set 
     REQUIRE(state.SetAside(kNow).ok());
   }
   const std::string aside = "agentmon.db.corrupt-20270115T080000Z";
-  CHECK(dir.Names("agentmon") == std::vector<std::string>{aside, aside + "-2", aside + "-2-wal", aside + "-3"});
+  CHECK(dir.Names("agentmon") ==
+        std::vector<std::string>{aside, aside + "-2", aside + "-2-wal", aside + "-3"});
   CHECK(ReadFile(dir.path() + "/" + aside) == "content 0");
   CHECK(ReadFile(dir.path() + "/" + aside + "-2") == "content 1");
   CHECK(ReadFile(dir.path() + "/" + aside + "-2-wal") == "log 1");
@@ -83,7 +84,8 @@ TEST_CASE("a second daemon on a state directory is refused and told who holds it
   REQUIRE(first.ok());
   const absl::Status second = StateLock::Acquire(dir.path()).status();
   CHECK(absl::IsFailedPrecondition(second));
-  CHECK(std::string(second.message()).find(absl::StrCat("pid ", ::getpid(), " since 20")) != std::string::npos);
+  CHECK(std::string(second.message()).find(absl::StrCat("pid ", ::getpid(), " since 20")) !=
+        std::string::npos);
   CHECK(ModeOf(dir.path() + "/lock") == 0600);
   first = absl::UnknownError("gone");
   CHECK(StateLock::Acquire(dir.path()).ok());

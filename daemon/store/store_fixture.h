@@ -39,7 +39,8 @@ class TempDir {
   std::vector<std::string> Names(const std::string& part) const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path_)) {
-      if (entry.path().filename().string().find(part) != std::string::npos) names.push_back(entry.path().filename());
+      if (entry.path().filename().string().find(part) != std::string::npos)
+        names.push_back(entry.path().filename());
     }
     std::sort(names.begin(), names.end());
     return names;
@@ -117,7 +118,8 @@ inline Event MakeDenial(const std::string& session, int64_t wall_ns) {
   return event;
 }
 
-inline v1::Session MakeSession(const std::string& id, uint32_t uid, int64_t started_ns = 1, const std::string& name = "") {
+inline v1::Session MakeSession(const std::string& id, uint32_t uid, int64_t started_ns = 1,
+                               const std::string& name = "") {
   v1::Session session;
   session.set_id(id);
   session.set_uid(uid);

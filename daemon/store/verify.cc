@@ -20,20 +20,23 @@ std::string Name(const Batch& batch) {
 }  // namespace
 
 absl::StatusOr<v1::VerifyResponse> Verifier::Run(const std::function<bool()>& cancelled) {
-  ASSIGN_OR_RETURN(rows_, database_.Prepare(absl::StrCat("SELECT ", kRowColumns,
-                                                         " FROM events WHERE seq >= ? AND seq <= ? ORDER BY seq")));
-  ASSIGN_OR_RETURN(stray_, database_.Prepare(
-      "SELECT min(seq), max(seq), count(*) FROM events WHERE seq > ? AND seq < ?"));
+  ASSIGN_OR_RETURN(rows_,
+                   database_.Prepare(absl::StrCat("SELECT ", kRowColumns,
+                                                  " FROM events WHERE seq >= ? AND seq <= ? ORDER BY seq")));
+  ASSIGN_OR_RETURN(
+      stray_, database_.Prepare("SELECT min(seq), max(seq), count(*) FROM events WHERE seq > ? AND seq < ?"));
   ASSIGN_OR_RETURN(previous_, ReadAnchor());
   answer_.set_pruned_batches(previous_.number);
-  RETURN_IF_ERROR(CheckStray(std::numeric_limits<int64_t>::min(), static_cast<int64_t>(previous_.last_seq) + 1));
+  RETURN_IF_ERROR(
+      CheckStray(std::numeric_limits<int64_t>::min(), static_cast<int64_t>(previous_.last_seq) + 1));
   while (true) {
     ASSIGN_OR_RETURN(const bool more, Slice());
     if (!more) break;
     if (cancelled && cancelled()) return absl::CancelledError("cancelled");
   }
   answer_.set_head(absl::BytesToHexString(previous_.hash));
-  if (findings_ > kMostFindings) answer_.add_findings(absl::StrCat(findings_ - kMostFindings, " more findings"));
+  if (findings_ > kMostFindings)
+    answer_.add_findings(absl::StrCat(findings_ - kMostFindings, " more findings"));
   answer_.set_intact(findings_ == 0);
   return answer_;
 }
@@ -79,7 +82,8 @@ absl::StatusOr<bool> Verifier::Slice() {
       return end(true);
     }
   }
-  const absl::Status status = CheckStray(static_cast<int64_t>(previous_.last_seq), std::numeric_limits<int64_t>::max());
+  const absl::Status status =
+      CheckStray(static_cast<int64_t>(previous_.last_seq), std::numeric_limits<int64_t>::max());
   return end(status.ok() ? absl::StatusOr<bool>(false) : absl::StatusOr<bool>(status));
 }
 
@@ -112,7 +116,8 @@ absl::Status Verifier::CheckBatch(const Statement& row) {
 
 absl::Status Verifier::CheckOrder(const Batch& batch) {
   if (batch.number != previous_.number + 1) {
-    Find(absl::StrCat(Name(batch), ": follows batch ", previous_.number, "; batches are missing or out of order"));
+    Find(absl::StrCat(Name(batch), ": follows batch ", previous_.number,
+                      "; batches are missing or out of order"));
   }
   if (batch.first_seq == previous_.last_seq + 1) return absl::OkStatus();
   Find(absl::StrCat(Name(batch), ": starts at seq ", batch.first_seq, ", but the batch before ended at seq ",
@@ -163,14 +168,16 @@ absl::Status Verifier::CheckRows(const Batch& batch) {
   }
   if (all_pruned) answer_.set_pruned_batches(answer_.pruned_batches() + 1);
   for (const auto& [key, rest] : seen) {
-    Find(absl::StrCat(Name(batch), ": ", rest.rows, " rows were inserted or moved to another session or kind"));
+    Find(absl::StrCat(Name(batch), ": ", rest.rows,
+                      " rows were inserted or moved to another session or kind"));
   }
   return absl::OkStatus();
 }
 
 void Verifier::CheckPart(const Batch& batch, const Part& part, uint64_t rows, const std::string& hash) {
   const absl::StatusOr<std::string> id = names_.SessionId(part.session);
-  const std::string where = absl::StrCat(Name(batch), ", session '", id.ok() ? *id : "", "'", part.kept ? ", kept" : "");
+  const std::string where =
+      absl::StrCat(Name(batch), ", session '", id.ok() ? *id : "", "'", part.kept ? ", kept" : "");
   if (part.pruned) {
     if (rows > 0) Find(absl::StrCat(where, ": ", rows, " rows were inserted where all were pruned"));
   } else if (rows < part.rows) {
@@ -187,8 +194,8 @@ absl::Status Verifier::CheckStray(int64_t after, int64_t before) {
   stray_.Int(after).Int(before);
   ASSIGN_OR_RETURN(const bool row, stray_.Step());
   if (row && stray_.ColumnInt(2) > 0) {
-    Find(absl::StrCat(stray_.ColumnInt(2), " rows were inserted that belong to no batch (seq ", stray_.ColumnInt(0),
-                      " to ", stray_.ColumnInt(1), ")"));
+    Find(absl::StrCat(stray_.ColumnInt(2), " rows were inserted that belong to no batch (seq ",
+                      stray_.ColumnInt(0), " to ", stray_.ColumnInt(1), ")"));
   }
   stray_.Reset();
   return absl::OkStatus();

@@ -47,7 +47,7 @@ class Verifier {
   NameCache names_;
   Statement rows_, stray_;
   v1::VerifyResponse answer_;
-  Anchor previous_;   // the batch before the one that is checked
+  Anchor previous_;  // the batch before the one that is checked
   int findings_ = 0;
 };
 

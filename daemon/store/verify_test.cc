@@ -75,14 +75,19 @@ TEST_CASE("an untouched timeline is intact") {
 }
 
 TEST_CASE("a changed row is found") {
-  CHECK(Tampered().Finds("UPDATE events SET data = x'00' || data WHERE seq = 33", {"seq 21 to 40", "session-2", "changed"}));
-  CHECK(Tampered().Finds("UPDATE events SET pid = 1 WHERE seq = 34", {"seq 21 to 40", "session-1", "changed"}));
-  CHECK(Tampered().Finds("UPDATE events SET wall_ns = wall_ns + 1 WHERE seq = 1", {"seq 1 to 20", "changed"}));
-  CHECK(Tampered().Finds("UPDATE events SET enforced = 0 WHERE seq = 100", {"seq 81 to 100", "kept", "changed"}));
+  CHECK(Tampered().Finds("UPDATE events SET data = x'00' || data WHERE seq = 33",
+                         {"seq 21 to 40", "session-2", "changed"}));
+  CHECK(
+      Tampered().Finds("UPDATE events SET pid = 1 WHERE seq = 34", {"seq 21 to 40", "session-1", "changed"}));
+  CHECK(
+      Tampered().Finds("UPDATE events SET wall_ns = wall_ns + 1 WHERE seq = 1", {"seq 1 to 20", "changed"}));
+  CHECK(Tampered().Finds("UPDATE events SET enforced = 0 WHERE seq = 100",
+                         {"seq 81 to 100", "kept", "changed"}));
 }
 
 TEST_CASE("a changed name of an executable or session is found in every batch that has it") {
-  for (const char* sql : {"UPDATE strings SET value = '/bin/true'", "UPDATE sessions SET id = 'other' WHERE id = 'session-1'"}) {
+  for (const char* sql : {"UPDATE strings SET value = '/bin/true'",
+                          "UPDATE sessions SET id = 'other' WHERE id = 'session-1'"}) {
     INFO(sql);
     const v1::VerifyResponse answer = Tampered().After(sql);
     CHECK_FALSE(answer.intact());
@@ -91,21 +96,25 @@ TEST_CASE("a changed name of an executable or session is found in every batch th
 }
 
 TEST_CASE("a removed row is found") {
-  CHECK(Tampered().Finds("DELETE FROM events WHERE seq = 50", {"seq 41 to 60", "session-1", "kept", "1 of 2 rows were removed"}));
-  CHECK(Tampered().Finds("DELETE FROM events WHERE seq = 51", {"seq 41 to 60", "session-2", "1 of 8 rows were removed"}));
+  CHECK(Tampered().Finds("DELETE FROM events WHERE seq = 50",
+                         {"seq 41 to 60", "session-1", "kept", "1 of 2 rows were removed"}));
+  CHECK(Tampered().Finds("DELETE FROM events WHERE seq = 51",
+                         {"seq 41 to 60", "session-2", "1 of 8 rows were removed"}));
 }
 
 TEST_CASE("an inserted row is found, wherever it stands") {
   const std::string copy = "INSERT INTO events SELECT ";
-  const std::string rest = ", session, wall_ns, kind, pid, exe, decision, enforced, data FROM events WHERE seq = 7";
+  const std::string rest =
+      ", session, wall_ns, kind, pid, exe, decision, enforced, data FROM events WHERE seq = 7";
   CHECK(Tampered().Finds(copy + "500" + rest, {"1 rows were inserted", "no batch", "seq 500"}));
   CHECK(Tampered().Finds(copy + "0" + rest, {}) == true);
 }
 
 TEST_CASE("reordered rows are found") {
-  CHECK(Tampered().Finds("UPDATE events SET seq = -1 WHERE seq = 61; UPDATE events SET seq = 61 WHERE seq = 63;"
-                         "UPDATE events SET seq = 63 WHERE seq = -1",
-                         {"seq 61 to 80", "changed or reordered"}));
+  CHECK(
+      Tampered().Finds("UPDATE events SET seq = -1 WHERE seq = 61; UPDATE events SET seq = 61 WHERE seq = 63;"
+                       "UPDATE events SET seq = 63 WHERE seq = -1",
+                       {"seq 61 to 80", "changed or reordered"}));
 }
 
 TEST_CASE("a row that was moved to another session is missing in one and too much in the other") {
@@ -120,8 +129,10 @@ TEST_CASE("a removed, changed or exchanged batch breaks the chain") {
   const v1::VerifyResponse removed = Tampered().After("DELETE FROM batches WHERE last_seq = 40");
   CHECK_FALSE(removed.intact());
   CHECK(removed.findings_size() == 4);
-  CHECK(Tampered().Finds("UPDATE batches SET max_ns = max_ns + 1 WHERE last_seq = 60", {"seq 41 to 60", "chain is broken"}));
-  const v1::VerifyResponse hash = Tampered().After("UPDATE batches SET hash = randomblob(32) WHERE last_seq = 60");
+  CHECK(Tampered().Finds("UPDATE batches SET max_ns = max_ns + 1 WHERE last_seq = 60",
+                         {"seq 41 to 60", "chain is broken"}));
+  const v1::VerifyResponse hash =
+      Tampered().After("UPDATE batches SET hash = randomblob(32) WHERE last_seq = 60");
   CHECK(hash.findings_size() == 2);
   CHECK(Tampered().Finds("UPDATE anchor SET hash = randomblob(32)", {"seq 1 to 20", "chain is broken"}));
 }
@@ -129,7 +140,8 @@ TEST_CASE("a removed, changed or exchanged batch breaks the chain") {
 TEST_CASE("rows and their batch cut off at the end change the head that was logged") {
   Tampered tampered;
   const std::string head = tampered.After("").head();
-  const v1::VerifyResponse cut = tampered.After("DELETE FROM events WHERE seq > 80; DELETE FROM batches WHERE last_seq > 80");
+  const v1::VerifyResponse cut =
+      tampered.After("DELETE FROM events WHERE seq > 80; DELETE FROM batches WHERE last_seq > 80");
   CHECK(cut.intact());
   CHECK(cut.head() != head);
 }

@@ -24,7 +24,8 @@ constexpr absl::Duration kIdleRetry = absl::Seconds(10);
 // In trouble new events are looked at this often, to give them to the subscribers.
 constexpr absl::Duration kTroublePause = absl::Milliseconds(20);
 
-// How long the log may become before it is folded in: fewer times cost less, but the limit covers the log too.
+// How long the log may become before it is folded in: fewer times cost less, but the limit covers the log
+// too.
 uint64_t LogPages(uint64_t max_bytes) {
   return std::clamp<uint64_t>(max_bytes / 16 / kPageBytes, 100, 10'000);
 }
@@ -32,7 +33,11 @@ uint64_t LogPages(uint64_t max_bytes) {
 }  // namespace
 
 Writer::Writer(const StateDir& dir, const Clock& clock, Intake& intake, Options options)
-    : dir_(dir), clock_(clock), intake_(intake), options_(std::move(options)), backoff_(kFirstRetry),
+    : dir_(dir),
+      clock_(clock),
+      intake_(intake),
+      options_(std::move(options)),
+      backoff_(kFirstRetry),
       limits_(options_.retention) {}
 
 Writer::~Writer() { Stop(absl::Seconds(2)); }
@@ -77,7 +82,8 @@ RetentionLimits Writer::limits() const {
 
 absl::Duration Writer::SleepTime() const {
   const bool has_work = !pending_.empty() || intake_.has_losses();
-  if (has_work) return InTrouble() ? std::max(retry_at_ - absl::Now(), absl::ZeroDuration()) : absl::ZeroDuration();
+  if (has_work)
+    return InTrouble() ? std::max(retry_at_ - absl::Now(), absl::ZeroDuration()) : absl::ZeroDuration();
   if (InTrouble() || log_stays_) return kIdleRetry;
   return idle_done_ ? kAgeCheck : options_.idle_after;
 }
@@ -105,7 +111,8 @@ void Writer::Run() {
   for (Intake::Chunk& chunk : pending_) intake_.GiveUp(std::move(chunk));
   pending_.clear();
   LogHead(true);
-  if (file_ != nullptr && !file_->database().Checkpoint()) LogWarning("store: the write-ahead log was not folded in");
+  if (file_ != nullptr && !file_->database().Checkpoint())
+    LogWarning("store: the write-ahead log was not folded in");
   retention_.reset();
   file_.reset();
 }
@@ -168,7 +175,8 @@ absl::Status Writer::EnsureOpen() {
     set_aside_ = opened.set_aside;
     tell_set_aside_ = true;
   }
-  absl::StatusOr<std::unique_ptr<BatchWriter>> file = BatchWriter::Create(std::move(opened.database), last_seq_);
+  absl::StatusOr<std::unique_ptr<BatchWriter>> file =
+      BatchWriter::Create(std::move(opened.database), last_seq_);
   if (absl::IsDataLoss(file.status())) {
     SetAside(file.status());
     return absl::UnavailableError(set_aside_);
@@ -197,7 +205,8 @@ absl::Status Writer::WriteBatch() {
     return status;
   }
   size_t chunks = 0;
-  for (size_t events = 0; chunks < pending_.size() && (chunks == 0 || events + pending_[chunks].events <= kBatchEvents);
+  for (size_t events = 0;
+       chunks < pending_.size() && (chunks == 0 || events + pending_[chunks].events <= kBatchEvents);
        ++chunks) {
     events += pending_[chunks].events;
   }
@@ -242,7 +251,8 @@ absl::Status Writer::PutChunk(const Intake::Chunk& chunk) {
     at += item.size;
     if (item.type == Intake::ItemType::kEvent) {
       Event& event = NextEvent();
-      if (!event.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return absl::InternalError("event");
+      if (!event.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+        return absl::InternalError("event");
       RETURN_IF_ERROR(file_->PutEvent(event));
     } else if (session.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
       RETURN_IF_ERROR(file_->PutSession(session, bytes));
@@ -260,7 +270,8 @@ absl::Status Writer::PutLosses(const Intake::Losses& losses) {
   return PutLoss("", v1::DAEMON, absl::StrCat("store: ", set_aside_), 0);
 }
 
-absl::Status Writer::PutLoss(const std::string& session, v1::Source source, const std::string& where, uint64_t lost) {
+absl::Status Writer::PutLoss(const std::string& session, v1::Source source, const std::string& where,
+                             uint64_t lost) {
   Event& event = NextEvent();
   event.Clear();
   event.set_kind(v1::LOSS);
@@ -332,8 +343,9 @@ void Writer::OnFailure(const absl::Status& status, bool in_transaction) {
 
 void Writer::SetAside(const absl::Status& why) {
   const absl::StatusOr<std::string> aside = dir_.SetAside(clock_.Wall());
-  set_aside_ = aside.ok() ? absl::StrCat("damaged database (", why.message(), ") set aside as ", *aside)
-                          : absl::StrCat("damaged database (", why.message(), "), ", aside.status().message());
+  set_aside_ = aside.ok()
+                   ? absl::StrCat("damaged database (", why.message(), ") set aside as ", *aside)
+                   : absl::StrCat("damaged database (", why.message(), "), ", aside.status().message());
   tell_set_aside_ = true;
   LogError("store: ", set_aside_);
 }

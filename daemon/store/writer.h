@@ -73,7 +73,8 @@ class Writer {
   absl::Status PutAll(size_t chunks, const Intake::Losses& losses);
   absl::Status PutChunk(const Intake::Chunk& chunk);
   absl::Status PutLosses(const Intake::Losses& losses);
-  absl::Status PutLoss(const std::string& session, v1::Source source, const std::string& where, uint64_t lost);
+  absl::Status PutLoss(const std::string& session, v1::Source source, const std::string& where,
+                       uint64_t lost);
   Event& NextEvent();
   void Published(size_t chunks);
   void PublishWaiting();
@@ -91,17 +92,17 @@ class Writer {
   std::thread thread_;
 
   // Writer thread only.
-  std::unique_ptr<BatchWriter> file_;      // null = not open
-  std::unique_ptr<Retention> retention_;   // of file_
-  std::pair<uint64_t, uint64_t> inode_;    // of file_
+  std::unique_ptr<BatchWriter> file_;     // null = not open
+  std::unique_ptr<Retention> retention_;  // of file_
+  std::pair<uint64_t, uint64_t> inode_;   // of file_
   std::deque<Intake::Chunk> pending_;
-  std::vector<Event> events_;              // of the batch; kept, since parsing into used ones is cheaper
+  std::vector<Event> events_;  // of the batch; kept, since parsing into used ones is cheaper
   size_t used_events_ = 0;
   std::map<std::string, std::string> live_sessions_;  // for a new database
   bool replay_sessions_ = false;
   std::string trouble_;
   std::string set_aside_;
-  bool tell_set_aside_ = false;   // by a LOSS event
+  bool tell_set_aside_ = false;  // by a LOSS event
   int internal_errors_ = 0;
   uint64_t last_seq_ = 0;
   absl::Time retry_at_ = absl::InfinitePast();

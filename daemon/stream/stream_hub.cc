@@ -48,7 +48,8 @@ void Subscriber::Entry::End() {
 
 Subscriber::~Subscriber() { entry_->End(); }
 
-Subscriber::Result Subscriber::Next(absl::Time deadline, size_t most, std::vector<Event>* events, uint64_t* gap) {
+Subscriber::Result Subscriber::Next(absl::Time deadline, size_t most, std::vector<Event>* events,
+                                    uint64_t* gap) {
   return entry_->Next(deadline, most, events, gap);
 }
 
@@ -72,20 +73,23 @@ void StreamHub::OnStored(const Event& event, bool repeated) {
     entry->Give(event);
   }
   if (!any_gone) return;
-  entries_.erase(std::remove_if(entries_.begin(), entries_.end(), [](const auto& weak) { return weak.expired(); }),
-                 entries_.end());
+  entries_.erase(
+      std::remove_if(entries_.begin(), entries_.end(), [](const auto& weak) { return weak.expired(); }),
+      entries_.end());
 }
 
 absl::StatusOr<std::unique_ptr<Subscriber>> StreamHub::Subscribe(const v1::EventFilter& filter,
                                                                  std::optional<uint32_t> viewer) {
   ASSIGN_OR_RETURN(EventMatcher matcher, EventMatcher::Create(filter));
-  auto entry = std::make_shared<Subscriber::Entry>(std::move(matcher), viewer,
-                                                   Subscriber::Entry::Limits{options_.max_events, options_.max_bytes});
+  auto entry = std::make_shared<Subscriber::Entry>(
+      std::move(matcher), viewer, Subscriber::Entry::Limits{options_.max_events, options_.max_bytes});
   absl::MutexLock lock(&mutex_);
-  entries_.erase(std::remove_if(entries_.begin(), entries_.end(), [](const auto& weak) { return weak.expired(); }),
-                 entries_.end());
+  entries_.erase(
+      std::remove_if(entries_.begin(), entries_.end(), [](const auto& weak) { return weak.expired(); }),
+      entries_.end());
   if (entries_.size() >= options_.max_subscribers) {
-    return absl::ResourceExhaustedError(absl::StrCat("more than ", options_.max_subscribers, " follow already"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("more than ", options_.max_subscribers, " follow already"));
   }
   if (ended_) entry->End();
   entries_.push_back(entry);

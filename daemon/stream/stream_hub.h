@@ -45,19 +45,20 @@ class Subscriber {
  private:
   friend class StreamHub;
   class Entry;
-  Subscriber(std::shared_ptr<Entry> entry, uint64_t joined_at) : entry_(std::move(entry)), joined_at_(joined_at) {}
+  Subscriber(std::shared_ptr<Entry> entry, uint64_t joined_at)
+      : entry_(std::move(entry)), joined_at_(joined_at) {}
 
-  std::shared_ptr<Entry> entry_;   // shared with the hub, which may be giving it an event just now
+  std::shared_ptr<Entry> entry_;  // shared with the hub, which may be giving it an event just now
   const uint64_t joined_at_;
 };
 
 class StreamHub {
  public:
   struct Options {
-    size_t max_events = 10'000;          // per subscriber
+    size_t max_events = 10'000;  // per subscriber
     size_t max_bytes = 8 << 20;
     size_t max_subscribers = 256;
-    uint64_t last_seq = 0;               // of the store when it was opened
+    uint64_t last_seq = 0;  // of the store when it was opened
     // Who owns a session; asked on the thread of OnStored. Needed for subscribers with a uid.
     std::function<std::optional<uint32_t>(absl::string_view session)> owner_of;
   };
@@ -69,8 +70,8 @@ class StreamHub {
   // its number.
   void OnStored(const Event& event, bool repeated);
 
-  // filter.session must be an id, "*" or empty (both: all that the viewer sees). viewer: only sessions of that
-  // uid; nullopt = all. ResourceExhausted when there are too many subscribers.
+  // filter.session must be an id, "*" or empty (both: all that the viewer sees). viewer: only sessions of
+  // that uid; nullopt = all. ResourceExhausted when there are too many subscribers.
   absl::StatusOr<std::unique_ptr<Subscriber>> Subscribe(const v1::EventFilter& filter,
                                                         std::optional<uint32_t> viewer);
   // All subscriptions end; later ones end at once.

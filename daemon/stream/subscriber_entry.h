@@ -44,7 +44,7 @@ class Subscriber::Entry {
   absl::Mutex mutex_;
   std::deque<Item> items_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t gap_ ABSL_GUARDED_BY(mutex_) = 0;   // missed after the last item
+  uint64_t gap_ ABSL_GUARDED_BY(mutex_) = 0;  // missed after the last item
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

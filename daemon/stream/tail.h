@@ -27,9 +27,9 @@ class Tail {
 
   explicit Tail(std::unique_ptr<Subscriber> subscriber) : subscriber_(std::move(subscriber)) {}
 
-  // Until the client is gone, `cancelled` says so, or the hub ends. The subscription was made before the backlog
-  // is read and knows up to which number events were stored by then: the backlog ends there and everything later
-  // is in the queue, so nothing is missing and nothing comes twice.
+  // Until the client is gone, `cancelled` says so, or the hub ends. The subscription was made before the
+  // backlog is read and knows up to which number events were stored by then: the backlog ends there and
+  // everything later is in the queue, so nothing is missing and nothing comes twice.
   absl::Status Run(const Backlog& backlog, const Send& send, const std::function<bool()>& cancelled);
 
  private:

@@ -55,7 +55,8 @@ TEST_CASE("stored and live events join without a hole and without a duplicate wh
         for (const Event& event : events) seqs.push_back(event.seq());
         return seqs.empty() || seqs.back() != kEvents;
       };
-      const absl::Status status = Tail(*std::move(subscriber)).Run(BacklogOf(*store, 0), send, [] { return false; });
+      const absl::Status status =
+          Tail(*std::move(subscriber)).Run(BacklogOf(*store, 0), send, [] { return false; });
       if (!status.ok()) seqs.clear();
     });
   }
@@ -103,11 +104,13 @@ TEST_CASE("a tail ends when its client is gone or cancels") {
   hub.OnStored(event, false);
   int sent = 0;
   CHECK(Tail(std::move(subscriber))
-            .Run(nullptr, [&](auto, auto) { return ++sent < 1; }, [] { return false; })
+            .Run(
+                nullptr, [&](auto, auto) { return ++sent < 1; }, [] { return false; })
             .ok());
   CHECK(sent == 1);
   CHECK(Tail(hub.Subscribe(Everything(), std::nullopt).value())
-            .Run(nullptr, [](auto, auto) { return true; }, [] { return true; })
+            .Run(
+                nullptr, [](auto, auto) { return true; }, [] { return true; })
             .ok());
   CHECK(hub.subscribers() == 0);
 }

@@ -32,7 +32,7 @@ int CallNumber(const MediatedCall& call) {
 // Negative errno as libseccomp gives it.
 int AddCall(scmp_filter_ctx filter, const MediatedCall& call) {
   const int number = CallNumber(call);
-  if (number == __NR_SCMP_ERROR) return 0;   // not on this architecture, nor on its 32-bit one
+  if (number == __NR_SCMP_ERROR) return 0;  // not on this architecture, nor on its 32-bit one
   if (call.act != FileAct::kOpen) return seccomp_rule_add(filter, SCMP_ACT_NOTIFY, number, 0);
   // libseccomp cannot say "any of these bits": one rule per bit.
   for (uint32_t bit = 1; bit != 0; bit <<= 1) {
@@ -46,10 +46,12 @@ int AddCall(scmp_filter_ctx filter, const MediatedCall& call) {
 absl::Status AddArchitectures(scmp_filter_ctx filter) {
 #if defined(__x86_64__)
   for (const uint32_t arch : {SCMP_ARCH_X86, SCMP_ARCH_X32}) {
-    if (const int r = seccomp_arch_add(filter, arch); r != 0) return ErrnoStatus(-r, "add architecture to filter");
+    if (const int r = seccomp_arch_add(filter, arch); r != 0)
+      return ErrnoStatus(-r, "add architecture to filter");
   }
 #elif defined(__aarch64__)
-  if (const int r = seccomp_arch_add(filter, SCMP_ARCH_ARM); r != 0) return ErrnoStatus(-r, "add architecture to filter");
+  if (const int r = seccomp_arch_add(filter, SCMP_ARCH_ARM); r != 0)
+    return ErrnoStatus(-r, "add architecture to filter");
 #endif
   // Any other architecture is let through unobserved; libseccomp's default kills.
   if (const int r = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ALLOW); r != 0) {
@@ -62,7 +64,8 @@ absl::StatusOr<std::vector<sock_filter>> BuildProgram() {
   Filter filter(seccomp_init(SCMP_ACT_ALLOW), &seccomp_release);
   if (filter == nullptr) return absl::InternalError("seccomp_init failed");
   RETURN_IF_ERROR(AddArchitectures(filter.get()));
-  seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2);   // binary tree; an older library's list works too
+  seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_OPTIMIZE,
+                   2);  // binary tree; an older library's list works too
   for (const MediatedCall& call : kMediatedCalls) {
     if (const int r = AddCall(filter.get(), call); r != 0) {
       return ErrnoStatus(-r, absl::StrCat("add ", call.name, " to filter"));
@@ -70,12 +73,14 @@ absl::StatusOr<std::vector<sock_filter>> BuildProgram() {
   }
   UniqueFd file(memfd_create("agentmon-filter", MFD_CLOEXEC));
   if (!file.valid()) return ErrnoStatus(errno, "memfd_create");
-  if (const int r = seccomp_export_bpf(filter.get(), file.get()); r != 0) return ErrnoStatus(-r, "export filter");
+  if (const int r = seccomp_export_bpf(filter.get(), file.get()); r != 0)
+    return ErrnoStatus(-r, "export filter");
   struct stat st {};
   if (fstat(file.get(), &st) != 0) return ErrnoStatus(errno, "fstat filter");
   std::vector<sock_filter> program(static_cast<size_t>(st.st_size) / sizeof(sock_filter));
   const ssize_t bytes = static_cast<ssize_t>(program.size() * sizeof(sock_filter));
-  if (pread(file.get(), program.data(), static_cast<size_t>(bytes), 0) != bytes) return ErrnoStatus(EIO, "read filter");
+  if (pread(file.get(), program.data(), static_cast<size_t>(bytes), 0) != bytes)
+    return ErrnoStatus(EIO, "read filter");
   return program;
 }
 
@@ -91,7 +96,8 @@ absl::StatusOr<UniqueFd> InstallNotifyFilter() {
       SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_SPEC_ALLOW | kSeccompWaitKillable;
   const long fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &prog);
   if (fd >= 0) return UniqueFd(static_cast<int>(fd));
-  if (errno == EBUSY) return absl::FailedPreconditionError("a seccomp filter with a listener is installed already (EBUSY)");
+  if (errno == EBUSY)
+    return absl::FailedPreconditionError("a seccomp filter with a listener is installed already (EBUSY)");
   if (errno == EINVAL) return absl::UnimplementedError("the kernel lacks WAIT_KILLABLE_RECV (Linux 5.19)");
   return ErrnoStatus(errno, "install seccomp filter");
 }

@@ -27,8 +27,9 @@ class Mix {
  public:
   explicit Mix(int sessions) {
     for (int i = 0; i < sessions; ++i) sessions_.push_back(absl::StrCat("01hx", 1000 + i, "zq7v9k2m"));
-    for (const char* exe : {"/usr/bin/bash", "/usr/bin/git", "/usr/bin/node", "/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus",
-                            "/usr/bin/rg", "/usr/bin/python3.11", "/usr/bin/cat", "/usr/bin/make"}) {
+    for (const char* exe :
+         {"/usr/bin/bash", "/usr/bin/git", "/usr/bin/node", "/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus",
+          "/usr/bin/rg", "/usr/bin/python3.11", "/usr/bin/cat", "/usr/bin/make"}) {
       exes_.push_back(exe);
     }
   }
@@ -90,8 +91,8 @@ class Mix {
     event_.set_kind(kind);
     event_.set_source(kind == v1::OPEN ? v1::FANOTIFY : v1::NOTIFY);
     event_.set_count_is(kind == v1::OPEN ? v1::AT_LEAST : v1::EXACT);
-    event_.mutable_file()->set_path(absl::StrCat("/home/ann/src/project/node_modules/package-", dice % 900, "/lib/file-",
-                                                 dice >> 12 & 255, ".js"));
+    event_.mutable_file()->set_path(absl::StrCat("/home/ann/src/project/node_modules/package-", dice % 900,
+                                                 "/lib/file-", dice >> 12 & 255, ".js"));
     if (kind == v1::OPEN_WRITE) event_.mutable_file()->set_open_flags(0x8241);
   }
 
@@ -119,7 +120,7 @@ double CpuSeconds() {
 
 struct Filled {
   double seconds = 0;
-  double cpu_seconds = 0;      // making the events included
+  double cpu_seconds = 0;  // making the events included
   double slowest_push_us = 0;
   double longest_wait_ms = 0;  // between two batches that were stored
 };
@@ -136,13 +137,15 @@ Filled Fill(EventStore& store, Mix& mix, uint64_t events, size_t queue) {
       const Event& event = mix.Next();
       const absl::Time before = absl::Now();
       store.OnEvent(event);
-      filled.slowest_push_us = std::max(filled.slowest_push_us, absl::ToDoubleMicroseconds(absl::Now() - before));
+      filled.slowest_push_us =
+          std::max(filled.slowest_push_us, absl::ToDoubleMicroseconds(absl::Now() - before));
     }
     do {
       const uint64_t seq = store.last_seq();
       if (seq == last_seq) continue;
       last_seq = seq;
-      filled.longest_wait_ms = std::max(filled.longest_wait_ms, absl::ToDoubleMilliseconds(absl::Now() - last_batch));
+      filled.longest_wait_ms =
+          std::max(filled.longest_wait_ms, absl::ToDoubleMilliseconds(absl::Now() - last_batch));
       last_batch = absl::Now();
     } while (store.Status().waiting() > queue * 3 / 4 && (absl::SleepFor(absl::Milliseconds(1)), true));
   }
@@ -167,7 +170,8 @@ void TimeQuery(EventStore& store, const char* what, const QueryOptions& options,
     worst_ms = std::max(worst_ms, ms);
     sum_ms += ms;
   }
-  std::printf("query %-42s %8zu events  mean %7.2f ms  worst %7.2f ms\n", what, events, sum_ms / rounds, worst_ms);
+  std::printf("query %-42s %8zu events  mean %7.2f ms  worst %7.2f ms\n", what, events, sum_ms / rounds,
+              worst_ms);
 }
 
 void TimeQueries(EventStore& store, const Mix& mix, uint64_t events) {
@@ -178,7 +182,8 @@ void TimeQueries(EventStore& store, const Mix& mix, uint64_t events) {
   TimeQuery(store, "session, newest 1000", newest, 20);
   QueryOptions range = newest;
   range.filter.set_since_ns(kStartNs + span_ns / 2);
-  range.filter.set_until_ns(kStartNs + span_ns / 2 + int64_t{1000} * kStepNs * static_cast<int64_t>(mix.sessions().size()));
+  range.filter.set_until_ns(kStartNs + span_ns / 2 +
+                            int64_t{1000} * kStepNs * static_cast<int64_t>(mix.sessions().size()));
   range.limit = 0;
   TimeQuery(store, "session and time range of about 1000", range, 20);
   QueryOptions denied = newest;
@@ -192,13 +197,16 @@ void TimeQueries(EventStore& store, const Mix& mix, uint64_t events) {
   glob.filter.set_path_glob("**/package-83/**");
   glob.limit = 100;
   TimeQuery(store, "session, path glob, newest 100", glob, 5);
-  TimeQuery(store, "find a session by prefix, no events", [&] {
-    QueryOptions none = newest;
-    none.filter.set_session(mix.sessions()[5].substr(0, 10));
-    none.filter.set_since_ns(1);
-    none.filter.set_until_ns(2);
-    return none;
-  }(), 20);
+  TimeQuery(
+      store, "find a session by prefix, no events",
+      [&] {
+        QueryOptions none = newest;
+        none.filter.set_session(mix.sessions()[5].substr(0, 10));
+        none.filter.set_since_ns(1);
+        none.filter.set_until_ns(2);
+        return none;
+      }(),
+      20);
 }
 
 void Run(uint64_t events, const std::string& dir, int sessions, uint64_t max_mb, bool keep) {
@@ -223,21 +231,22 @@ void Run(uint64_t events, const std::string& dir, int sessions, uint64_t max_mb,
   store->Flush(absl::Seconds(10));
   const Filled filled = Fill(*store, mix, events, queue);
   v1::StoreState state = store->Status();
-  std::printf("stored %.0f events in %.2f s: %.0f events/s, lost %.0f, rows now %.0f, %s\n", static_cast<double>(events),
-              filled.seconds, static_cast<double>(events) / filled.seconds, static_cast<double>(state.lost()),
-              static_cast<double>(state.events()), state.state().c_str());
+  std::printf("stored %.0f events in %.2f s: %.0f events/s, lost %.0f, rows now %.0f, %s\n",
+              static_cast<double>(events), filled.seconds, static_cast<double>(events) / filled.seconds,
+              static_cast<double>(state.lost()), static_cast<double>(state.events()), state.state().c_str());
   std::printf("%.2f us of CPU an event, both threads; worst batch %.0f ms\n",
               filled.cpu_seconds * 1e6 / static_cast<double>(events), filled.longest_wait_ms);
   std::printf("slowest OnEvent %.0f us; resident %.0f MB while busy\n", filled.slowest_push_us, RssMb());
   TimeQueries(*store, mix, events);
   const absl::Time until = absl::Now() + absl::Seconds(20);
-  while (std::filesystem::exists(dir + "/agentmon.db-wal") && std::filesystem::file_size(dir + "/agentmon.db-wal") > 0 &&
-         absl::Now() < until) {
+  while (std::filesystem::exists(dir + "/agentmon.db-wal") &&
+         std::filesystem::file_size(dir + "/agentmon.db-wal") > 0 && absl::Now() < until) {
     absl::SleepFor(absl::Milliseconds(50));
   }
   absl::SleepFor(absl::Milliseconds(500));
   state = store->Status();
-  std::printf("%.0f MB on disk, %.0f MB a million; resident %.1f MB when idle\n", static_cast<double>(state.bytes()) / 1e6,
+  std::printf("%.0f MB on disk, %.0f MB a million; resident %.1f MB when idle\n",
+              static_cast<double>(state.bytes()) / 1e6,
               static_cast<double>(state.bytes()) / static_cast<double>(state.events()), RssMb());
   const absl::Time verify = absl::Now();
   const v1::VerifyResponse answer = store->Verify().value();
@@ -259,6 +268,7 @@ void Run(uint64_t events, const std::string& dir, int sessions, uint64_t max_mb,
 
 int main(int argc, char** argv) {
   agentmon::SetLogLevel(agentmon::LogLevel::kWarning);
-  agentmon::Run(argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1'000'000, argc > 2 ? argv[2] : "/tmp/agentmon-bench",
-                argc > 3 ? std::atoi(argv[3]) : 20, argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 0, argc > 5);
+  agentmon::Run(argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1'000'000,
+                argc > 2 ? argv[2] : "/tmp/agentmon-bench", argc > 3 ? std::atoi(argv[3]) : 20,
+                argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 0, argc > 5);
 }

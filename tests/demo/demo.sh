@@ -91,7 +91,7 @@ as_agent "$BIN/agentmon" --socket "$SOCKET" run --name demo -- sh workload.sh ||
 }
 
 say "what it ran: agentmon timeline --session demo --tree --kind process"
-agentmon timeline --session demo --tree --kind process | sed -n 1,40p || FAILED=1
+agentmon timeline --session demo --tree --kind process | cut -c 1-150 | sed -n 1,40p || FAILED=1
 say "what it changed in its folder: agentmon timeline --session demo --kind create --kind rename --kind delete --path '$WORK/project/*'"
 agentmon timeline --session demo --kind create --kind rename --kind delete --kind mkdir --kind rmdir --kind chmod --kind link \
   --path "$WORK/project/*" | sed -n 1,25p || FAILED=1

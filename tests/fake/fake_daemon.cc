@@ -42,19 +42,22 @@ class FakeSessions : public v1::Sessions::Service {
  public:
   explicit FakeSessions(FakeState& state) : state_(state) {}
 
-  grpc::Status Start(grpc::ServerContext*, const v1::StartRequest* request, v1::StartResponse* response) override {
+  grpc::Status Start(grpc::ServerContext*, const v1::StartRequest* request,
+                     v1::StartResponse* response) override {
     const Lock lock(state_.mutex);
     state_.start_requests.push_back(*request);
     *response = state_.start;
     return state_.refusal;
   }
-  grpc::Status Adopt(grpc::ServerContext*, const v1::AdoptRequest* request, v1::AdoptResponse* response) override {
+  grpc::Status Adopt(grpc::ServerContext*, const v1::AdoptRequest* request,
+                     v1::AdoptResponse* response) override {
     const Lock lock(state_.mutex);
     state_.adopt_requests.push_back(*request);
     *response = state_.adopt;
     return state_.refusal;
   }
-  grpc::Status Stop(grpc::ServerContext*, const v1::StopRequest* request, v1::StopResponse* response) override {
+  grpc::Status Stop(grpc::ServerContext*, const v1::StopRequest* request,
+                    v1::StopResponse* response) override {
     std::function<void(const v1::StopRequest&)> on_stop;
     {
       const Lock lock(state_.mutex);
@@ -67,7 +70,8 @@ class FakeSessions : public v1::Sessions::Service {
     if (on_stop) on_stop(*request);
     return grpc::Status::OK;
   }
-  grpc::Status List(grpc::ServerContext*, const v1::ListRequest* request, v1::ListResponse* response) override {
+  grpc::Status List(grpc::ServerContext*, const v1::ListRequest* request,
+                    v1::ListResponse* response) override {
     const Lock lock(state_.mutex);
     state_.list_requests.push_back(*request);
     for (const v1::Session& session : state_.sessions) *response->add_sessions() = session;
@@ -160,7 +164,7 @@ class FakeHost : public v1::Host::Service {
 };
 
 std::string NewDirectory() {
-  std::string directory = "fake-daemon.XXXXXX";
+  std::string directory = "/tmp/fake-daemon.XXXXXX";
   if (mkdtemp(directory.data()) == nullptr) abort();
   char* absolute = realpath(directory.c_str(), nullptr);
   if (absolute == nullptr) abort();

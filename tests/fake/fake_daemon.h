@@ -19,15 +19,15 @@ namespace agentmon {
 struct FakeState {
   std::mutex mutex;
   std::vector<v1::Session> sessions;
-  std::vector<v1::Event> events;         // what Query, Tail and Watch give out, whatever the filter says
+  std::vector<v1::Event> events;  // what Query, Tail and Watch give out, whatever the filter says
   v1::StatusResponse status;
   v1::StartResponse start;
   v1::VerifyResponse verify;
   v1::AdoptResponse adopt;
-  uint64_t gap = 0;                      // sent by Tail and Watch after the events
-  bool stream_ends = false;              // Tail and Watch end after the events in place of waiting for a cancel
-  grpc::Status refusal = grpc::Status::OK;   // every call answers this when it is not OK
-  bool fail_stop = false;                // Stop alone fails
+  uint64_t gap = 0;          // sent by Tail and Watch after the events
+  bool stream_ends = false;  // Tail and Watch end after the events in place of waiting for a cancel
+  grpc::Status refusal = grpc::Status::OK;  // every call answers this when it is not OK
+  bool fail_stop = false;                   // Stop alone fails
 
   std::vector<v1::StartRequest> start_requests;
   std::vector<v1::StopRequest> stop_requests;
@@ -35,7 +35,7 @@ struct FakeState {
   std::vector<v1::QueryRequest> query_requests;
   std::vector<v1::TailRequest> tail_requests;
   std::vector<v1::AdoptRequest> adopt_requests;
-  std::function<void(const v1::StopRequest&)> on_stop;   // called without the mutex
+  std::function<void(const v1::StopRequest&)> on_stop;  // called without the mutex
 };
 
 class FakeDaemon {
@@ -51,7 +51,7 @@ class FakeDaemon {
 
  private:
   FakeState state_;
-  std::string directory_;   // to be removed; empty when the caller chose the path
+  std::string directory_;  // to be removed; empty when the caller chose the path
   std::string socket_;
   std::unique_ptr<v1::Sessions::Service> sessions_;
   std::unique_ptr<v1::Timeline::Service> timeline_;
@@ -65,6 +65,8 @@ grpc::Status DetailedError(grpc::StatusCode code, const std::string& message, co
 
 // A few events of every kind, in order of time, of session "s-1".
 std::vector<v1::Event> SampleEvents();
+// One event of each kind, as docs/events.md shows them.
+std::vector<v1::Event> EventOfEachKind();
 v1::Session SampleSession();
 v1::StatusResponse SampleStatus();
 

@@ -17,6 +17,7 @@ class FakeObservation : public Observation {
     return absl::OkStatus();
   }
   void RemoveSession(uint64_t cgroup_id) override { sessions.erase(cgroup_id); }
+  bool Settled(uint64_t) override { return settled; }
   absl::Status AddMounts(uint64_t, pid_t) override { return add_mounts; }
   absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener) override {
     listeners[cgroup_id] = std::move(listener);
@@ -41,6 +42,7 @@ class FakeObservation : public Observation {
 
   absl::Status add_session, add_mounts;
   bool watch_ended = false;
+  bool settled = true;
   std::set<uint64_t> sessions;
   std::map<uint64_t, UniqueFd> listeners;
 };

@@ -1,5 +1,5 @@
-// Stands in for agentmon-shim: checks how it was called, reads the token and becomes the agent, all without a daemon.
-// With FAKE_SHIM_LOG set it writes its arguments and the token there first, one a line.
+// Stands in for agentmon-shim: checks how it was called, reads the token and becomes the agent, all without a
+// daemon. With FAKE_SHIM_LOG set it writes its arguments and the token there first, one a line.
 #include <unistd.h>
 
 #include <cerrno>

@@ -13,9 +13,7 @@ namespace agentmon {
 class FakeTaskRunner : public TaskRunner {
  public:
   void Post(Task task) override { tasks_.push_back(std::move(task)); }
-  void PostAfter(absl::Duration delay, Task task) override {
-    later_.emplace(now_ + delay, std::move(task));
-  }
+  void PostAfter(absl::Duration delay, Task task) override { later_.emplace(now_ + delay, std::move(task)); }
   absl::Status WatchFd(int fd, Task task) override {
     watched_[fd] = std::move(task);
     return absl::OkStatus();

@@ -3,7 +3,7 @@
 namespace agentmon {
 namespace {
 
-constexpr int64_t kStartNs = 1'767'323'045'000'000'000;   // 2026-01-02T03:04:05Z
+constexpr int64_t kStartNs = 1'767'323'045'000'000'000;  // 2026-01-02T03:04:05Z
 
 class Sampler {
  public:
@@ -62,11 +62,13 @@ void AddFileEvents(Sampler& sampler) {
   open.set_count(3);
   open.set_count_is(v1::AT_LEAST);
   v1::Event& open_write = sampler.NextFile(v1::OPEN_WRITE, "/home/dev/project/a.txt");
-  open_write.mutable_file()->set_open_flags(01101);   // O_WRONLY|O_CREAT|O_TRUNC
+  open_write.mutable_file()->set_open_flags(01101);  // O_WRONLY|O_CREAT|O_TRUNC
   open_write.mutable_file()->set_mode(0644);
   open_write.set_count(2);
   sampler.NextFile(v1::DELETE, "/home/dev/project/evil\x1b[31m\nname");
-  sampler.NextFile(v1::RENAME, "/home/dev/project/a.txt").mutable_file()->set_new_path("/home/dev/project/b\xff.txt");
+  sampler.NextFile(v1::RENAME, "/home/dev/project/a.txt")
+      .mutable_file()
+      ->set_new_path("/home/dev/project/b\xff.txt");
   sampler.NextFile(v1::CHMOD, "/home/dev/project/run.sh").mutable_file()->set_mode(0755);
   v1::Event& denied = sampler.NextFile(v1::OPEN, "/home/dev/.ssh/id_ed25519");
   denied.mutable_judgement()->set_decision(v1::DENY);
@@ -79,6 +81,21 @@ void AddFileEvents(Sampler& sampler) {
   denied.mutable_judgement()->set_line(12);
 }
 
+void AddEachNetKind(Sampler& sampler) {
+  const auto add = [&](v1::EventKind kind, const std::string& protocol, const std::string& address,
+                       uint32_t port) {
+    v1::Event& event = sampler.Next(kind, v1::NETWORK, "/usr/bin/python3.11");
+    event.mutable_net()->set_protocol(protocol);
+    event.mutable_net()->set_address(address);
+    event.mutable_net()->set_port(port);
+    return &event;
+  };
+  add(v1::BIND, "tcp", "127.0.0.1", 8080);
+  add(v1::LISTEN, "tcp", "127.0.0.1", 8080);
+  add(v1::SEND, "udp", "::1", 53)->set_count(2);
+  sampler.Next(v1::UNIX_SEND, v1::NETWORK, "/usr/bin/python3.11").mutable_unix()->set_path("@log");
+}
+
 void AddOtherEvents(Sampler& sampler) {
   v1::Net& net = *sampler.Next(v1::CONNECT, v1::NETWORK, "/usr/bin/python3.11").mutable_net();
   net.set_protocol("tcp");
@@ -87,7 +104,9 @@ void AddOtherEvents(Sampler& sampler) {
   net.set_result(v1::Net::FAILED);
   net.set_error(111);
   net.set_flow(77);
-  sampler.Next(v1::UNIX_CONNECT, v1::NETWORK, "/usr/bin/python3.11").mutable_unix()->set_path("/run/docker.sock");
+  sampler.Next(v1::UNIX_CONNECT, v1::NETWORK, "/usr/bin/python3.11")
+      .mutable_unix()
+      ->set_path("/run/docker.sock");
   v1::Exit& exit = *sampler.Next(v1::EXIT, v1::PROCESS, "/usr/bin/python3.11").mutable_exit();
   exit.set_signal(9);
   exit.set_cpu_ns(1'500'000);
@@ -101,6 +120,37 @@ void AddOtherEvents(Sampler& sampler) {
 }
 
 }  // namespace
+
+std::vector<v1::Event> EventOfEachKind() {
+  Sampler sampler;
+  AddProcessEvents(sampler);
+  const std::string dir = "/home/dev/project/";
+  sampler.NextFile(v1::OPEN, "/etc/hosts").set_count_is(v1::AT_LEAST);
+  v1::File* file = sampler.NextFile(v1::OPEN_WRITE, dir + "log").mutable_file();
+  file->set_open_flags(02002001);  // O_WRONLY|O_APPEND|O_CLOEXEC
+  file = sampler.NextFile(v1::CREATE, dir + "a.txt").mutable_file();
+  file->set_open_flags(0301);  // O_WRONLY|O_CREAT|O_EXCL
+  file->set_mode(0644);
+  v1::Event& write = sampler.NextFile(v1::WRITE, dir + "a.txt");
+  write.set_source(v1::FANOTIFY);
+  write.set_count_is(v1::AT_LEAST);
+  write.set_as_asked(false);
+  sampler.NextFile(v1::DELETE, dir + "a\xff.txt").set_count(3);
+  sampler.NextFile(v1::RENAME, dir + "a.txt").mutable_file()->set_new_path(dir + "b.txt");
+  sampler.NextFile(v1::LINK, dir + "b.txt").mutable_file()->set_new_path(dir + "c.txt");
+  sampler.NextFile(v1::SYMLINK, dir + "latest").mutable_file()->set_new_path("b.txt");
+  sampler.NextFile(v1::CHMOD, dir + "run.sh").mutable_file()->set_mode(0755);
+  file = sampler.NextFile(v1::CHOWN, dir + "run.sh").mutable_file();
+  file->set_uid(-1);
+  file->set_gid(100);
+  sampler.NextFile(v1::TRUNCATE, dir + "b.txt").mutable_file()->set_size(4096);
+  sampler.NextFile(v1::MKDIR, dir + "out").mutable_file()->set_mode(0777);
+  sampler.NextFile(v1::RMDIR, dir + "out");
+  sampler.NextFile(v1::MKNOD, dir + "pipe").mutable_file()->set_mode(0600);
+  AddEachNetKind(sampler);
+  AddOtherEvents(sampler);
+  return sampler.Take();
+}
 
 std::vector<v1::Event> SampleEvents() {
   Sampler sampler;

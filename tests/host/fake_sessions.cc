@@ -46,7 +46,8 @@ std::vector<v1::ArmRequest> FakeSessions::armed() const {
 
 std::vector<std::string> ShimCommand(const std::string& program, const std::string& socket_path, int token_fd,
                                      const std::vector<std::string>& command) {
-  std::vector<std::string> argv = {program, "--socket", socket_path, "--token-fd", std::to_string(token_fd), "--"};
+  std::vector<std::string> argv = {program, "--socket", socket_path, "--token-fd", std::to_string(token_fd),
+                                   "--"};
   argv.insert(argv.end(), command.begin(), command.end());
   return argv;
 }

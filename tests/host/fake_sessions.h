@@ -35,8 +35,8 @@ class FakeSessions : public v1::Sessions::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// Command line of build/bin/agentmon-shim (or agentmon-ns) that joins `socket_path` and becomes `command`. The
-// token is "token", in a descriptor that the child inherits.
+// Command line of build/bin/agentmon-shim (or agentmon-ns) that joins `socket_path` and becomes `command`.
+// The token is "token", in a descriptor that the child inherits.
 std::vector<std::string> ShimCommand(const std::string& program, const std::string& socket_path, int token_fd,
                                      const std::vector<std::string>& command);
 

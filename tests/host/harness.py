@@ -11,6 +11,9 @@ import subprocess
 import tempfile
 import time
 
+# What a login has; the folders of root's own PATH may be closed to users, and then "not found" is "permission denied".
+os.environ["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 UID = 61001        # the user of most sessions; needs no account
 OTHER_UID = 61002
 SILENT = object()  # no stdin was asked for
@@ -139,7 +142,7 @@ class Daemon:
     def start(self):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_until(self.answers, 15, f"the daemon answers\n{self.log.read_text(errors='replace')[-2000:]}")
+        wait_until(self.answers, 60, f"the daemon answers\n{self.log.read_text(errors='replace')[-2000:]}")
         return self
 
     def answers(self):
@@ -169,8 +172,12 @@ class Daemon:
     def close(self):
         """Ends all sessions and the daemon, and removes its folders."""
         with contextlib.suppress(Exception):
-            if self.process is not None:
-                self.am("session", "stop", "--all")
+            if self.process is None:
+                self.config.write_text("")
+                self.start()  # one that was killed left its sessions
+            self.am("session", "stop", "--all")
+            wait_until(lambda: self.status()["sessions"] == 0, 10, "no session is left")
+        with contextlib.suppress(Exception):
             self.stop()
         shutil.rmtree(self.base, ignore_errors=True)
 

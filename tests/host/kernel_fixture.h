@@ -9,8 +9,9 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <map>
@@ -26,6 +27,13 @@
 #include "daemon/probe/bpf_ring.h"
 
 namespace agentmon {
+
+// For what the test itself needs; also used where Catch is not.
+inline void Must(bool ok, const char* what) {
+  if (ok) return;
+  std::perror(what);
+  std::abort();
+}
 
 // Runs on the calling thread, inside RunUntil.
 class PollTaskRunner : public TaskRunner {
@@ -131,8 +139,8 @@ class EventCollector : public RecordSink {
 
 // Starts a child that is in `cgroup` before it runs `body`; its exit status is what body returns.
 inline pid_t RunIn(const Cgroup& cgroup, const std::function<int()>& body) {
-  int go[2];
-  REQUIRE(pipe2(go, O_CLOEXEC) == 0);
+  int go[2] = {-1, -1};
+  Must(pipe2(go, O_CLOEXEC) == 0, "pipe");
   const pid_t pid = fork();
   if (pid == 0) {
     close(go[1]);
@@ -143,15 +151,15 @@ inline pid_t RunIn(const Cgroup& cgroup, const std::function<int()>& body) {
   }
   close(go[0]);
   const absl::Status moved = cgroup.AddProcess(pid);
-  if (moved.ok()) REQUIRE(write(go[1], "g", 1) == 1);
+  Must(moved.ok() && write(go[1], "g", 1) == 1, "move a child into the cgroup");
   close(go[1]);
-  REQUIRE(moved.ok());
   return pid;
 }
 
 inline int WaitFor(pid_t pid) {
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
   return status;
 }
 

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -108,7 +109,9 @@ TEST_CASE("a refused connect says ECONNREFUSED") {
   auto [listener, port] = Listener();
   listener.Reset();
   rig.Run(2, [port = port] {
-    return Connect(socket(AF_INET, SOCK_STREAM, 0), Ipv4("127.0.0.1", port)) == -1 && errno == ECONNREFUSED ? 0 : 1;
+    return Connect(socket(AF_INET, SOCK_STREAM, 0), Ipv4("127.0.0.1", port)) == -1 && errno == ECONNREFUSED
+               ? 0
+               : 1;
   });
   CHECK(rig.At(1).net().result() == v1::Net::FAILED);
   CHECK(rig.At(1).net().error() == ECONNREFUSED);
@@ -117,7 +120,7 @@ TEST_CASE("a refused connect says ECONNREFUSED") {
 TEST_CASE("a connect that the program gives up says ECANCELED") {
   Rig rig;
   auto [listener, port] = Listener(0);
-  std::vector<UniqueFd> fill;   // the accept queue is full: no more SYN is answered
+  std::vector<UniqueFd> fill;  // the accept queue is full: no more SYN is answered
   for (int i = 0; i < 4; ++i) {
     fill.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     Connect(fill.back().get(), Ipv4("127.0.0.1", port));
@@ -133,7 +136,7 @@ TEST_CASE("IPv6 and IPv4 inside IPv6 are shown as what they are") {
   Rig rig;
   auto [listener, port] = Listener();
   rig.Run(4, [port = port] {
-    Connect(socket(AF_INET6, SOCK_STREAM, 0), Ipv6("::1", port));   // nobody listens there
+    Connect(socket(AF_INET6, SOCK_STREAM, 0), Ipv6("::1", port));  // nobody listens there
     return Connect(socket(AF_INET6, SOCK_STREAM, 0), Ipv6("::ffff:127.0.0.1", port));
   });
   CHECK(rig.At(0).net().address() == "::1");
@@ -149,7 +152,7 @@ TEST_CASE("bind says what was asked for, listen what it became") {
     const sockaddr_in any = Ipv4("127.0.0.1", 0);
     if (bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof(any)) != 0) return 1;
     if (listen(fd, 1) != 0) return 2;
-    return listen(socket(AF_INET6, SOCK_STREAM, 0), 1);   // never bound
+    return listen(socket(AF_INET6, SOCK_STREAM, 0), 1);  // never bound
   });
   CHECK(rig.At(0).kind() == v1::BIND);
   CHECK(rig.At(0).net().port() == 0);
@@ -206,7 +209,7 @@ TEST_CASE("unix sockets are recorded with absolute and abstract names") {
   REQUIRE(mkdtemp(directory) != nullptr);
   rig.Run(5, [directory] {
     if (chdir(directory) != 0 || mkdir("deep", 0700) != 0 || chdir("deep") != 0) return 1;
-    UnixConnect(SOCK_STREAM, absl::string_view("/nowhere/at all", 15));   // no NUL at the end
+    UnixConnect(SOCK_STREAM, absl::string_view("/nowhere/at all", 15));  // no NUL at the end
     UnixConnect(SOCK_STREAM, absl::string_view("rel.sock\0", 9));
     UnixConnect(SOCK_STREAM, absl::string_view("\0abs\0tract\xff", 11));
     UnixConnect(SOCK_DGRAM, std::string(108, 'n'));
@@ -233,10 +236,9 @@ TEST_CASE("unix sockets are recorded with absolute and abstract names") {
 TEST_CASE("a neighbour outside the sessions is not recorded") {
   Rig rig;
   auto [listener, port] = Listener();
-  TestCgroup stranger(rig.base->path());   // below the base, but no session
-  const pid_t pid = RunIn(*stranger, [port = port] {
-    return Connect(socket(AF_INET, SOCK_STREAM, 0), Ipv4("127.0.0.1", port));
-  });
+  TestCgroup stranger(rig.base->path());  // below the base, but no session
+  const pid_t pid = RunIn(
+      *stranger, [port = port] { return Connect(socket(AF_INET, SOCK_STREAM, 0), Ipv4("127.0.0.1", port)); });
   REQUIRE(WaitFor(pid) == 0);
   rig.Run(2, [port = port] { return Connect(socket(AF_INET, SOCK_STREAM, 0), Ipv4("127.0.0.1", port)); });
 }

@@ -1,7 +1,13 @@
 // A session's cgroup with the process probe on it.
 #pragma once
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "daemon/probe/process_probe.h"
 #include "tests/host/kernel_fixture.h"
@@ -29,5 +35,21 @@ struct ProcessRig {
     REQUIRE(probe->Attach(sink).ok());
   }
 };
+
+inline char* const kTrue[] = {const_cast<char*>("true"), nullptr};
+
+// Arguments that take `bytes` bytes with their NULs.
+inline int ExecWithArgumentBytes(size_t bytes) {
+  std::vector<std::string> args{"true"};
+  for (bytes -= 5; bytes > 0;) {
+    const size_t one = std::min<size_t>(bytes, 10'000);
+    args.emplace_back(one - 1, 'a');
+    bytes -= one;
+  }
+  std::vector<char*> argv;
+  for (std::string& arg : args) argv.push_back(arg.data());
+  argv.push_back(nullptr);
+  return execv("/bin/true", argv.data());
+}
 
 }  // namespace agentmon

@@ -61,7 +61,8 @@ class Client {
     pid_ = fork();
     if (pid_ == 0) {
       signal(SIGTERM, SIG_DFL);
-      if (setgroups(1, &group) != 0 || setresgid(uid, uid, uid) != 0 || setresuid(uid, uid, uid) != 0) _exit(1);
+      if (setgroups(1, &group) != 0 || setresgid(uid, uid, uid) != 0 || setresuid(uid, uid, uid) != 0)
+        _exit(1);
       const UniqueFd fd = f.Connect();
       [[maybe_unused]] const ssize_t n = write(ready[1], "x", 1);
       for (;;) pause();
@@ -140,6 +141,19 @@ TEST_CASE("connections get new numbers although the old ones are free again") {
     CHECK(admitted->get() > last);
     last = admitted->get();
   }
+}
+
+TEST_CASE("closed connections leave no descriptors behind") {
+  Fixture f;
+  const auto open_fds = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  };
+  const auto before = open_fds();
+  for (int i = 0; i < 300; ++i) {
+    const UniqueFd client = f.Connect();
+    REQUIRE(f.peers->Admit(f.Accept()).ok());
+  }
+  CHECK(open_fds() < before + 100);
 }
 
 TEST_CASE("a number whose socket is another one by now is nobody's") {

@@ -28,7 +28,8 @@ struct Pipe {
   }
 };
 
-[[noreturn]] void Child(const std::vector<std::string>& argv, const ProgramOptions& options, int out, int err) {
+[[noreturn]] void Child(const std::vector<std::string>& argv, const ProgramOptions& options, int out,
+                        int err) {
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(null, 0);
   dup2(out, 1);
@@ -54,7 +55,8 @@ void Collect(int pidfd, const Pipe& out, const Pipe& err, int timeout_s, Program
   const auto deadline = SteadyClock::now() + std::chrono::seconds(timeout_s);
   pollfd fds[] = {{pidfd, POLLIN, 0}, {out.read.get(), POLLIN, 0}, {err.read.get(), POLLIN, 0}};
   for (;;) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - SteadyClock::now()).count();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - SteadyClock::now()).count();
     if (left <= 0) {
       result->timed_out = true;
       return;
@@ -87,10 +89,8 @@ ProgramResult RunProgram(const std::vector<std::string>& argv, const ProgramOpti
   return result;
 }
 
-TempDir::TempDir() {
-  char name[] = "/tmp/agentmon-test-XXXXXX";
-  if (mkdtemp(name) == nullptr) abort();
-  path_ = name;
+TempDir::TempDir(const std::string& parent) : path_(parent + "/agentmon-test-XXXXXX") {
+  if (mkdtemp(path_.data()) == nullptr) abort();
 }
 
 TempDir::~TempDir() {

@@ -10,7 +10,7 @@
 namespace agentmon {
 
 struct ProgramResult {
-  int exit_status = -1;    // -1 when a signal ended it
+  int exit_status = -1;  // -1 when a signal ended it
   int signal = 0;
   std::string out;
   std::string err;
@@ -18,18 +18,19 @@ struct ProgramResult {
 };
 
 struct ProgramOptions {
-  std::function<void()> in_child;       // after fork, before exec
-  std::function<void(pid_t)> started;   // in the parent, once the child exists
+  std::function<void()> in_child;      // after fork, before exec
+  std::function<void(pid_t)> started;  // in the parent, once the child exists
   int timeout_s = 30;
 };
 
 // argv[0] is looked up in PATH. Standard input is /dev/null; output and error are collected.
 ProgramResult RunProgram(const std::vector<std::string>& argv, const ProgramOptions& options = {});
 
-// A directory of one test, removed with its contents.
+// A directory of one test, removed with its contents. In memory by default: a busy disk takes milliseconds
+// for each directory. Programs with file capabilities need a place without nosuid.
 class TempDir {
  public:
-  TempDir();
+  explicit TempDir(const std::string& parent = "/dev/shm");
   ~TempDir();
   TempDir(const TempDir&) = delete;
   TempDir& operator=(const TempDir&) = delete;

@@ -34,7 +34,7 @@ class Sleeper {
  public:
   explicit Sleeper(bool deaf = false) : pid_(fork()) {
     if (pid_ != 0) return;
-    signal(SIGTERM, deaf ? SIG_IGN : SIG_DFL);   // Catch2 has a handler of its own
+    signal(SIGTERM, deaf ? SIG_IGN : SIG_DFL);  // Catch2 has a handler of its own
     for (;;) pause();
   }
   ~Sleeper() {
@@ -99,12 +99,15 @@ class Fixture {
     v1::AttachRequest attach;
     attach.set_token(started->token());
     absl::optional<absl::Status> attached;
-    manager->Attach(CallerFor(pid), attach, [&](absl::StatusOr<v1::AttachResponse> r) { attached = r.status(); });
+    manager->Attach(CallerFor(pid), attach,
+                    [&](absl::StatusOr<v1::AttachResponse> r) { attached = r.status(); });
     REQUIRE(Until([&] { return attached.has_value(); }));
     REQUIRE(attached->ok());
     return started->session();
   }
-  bool Ended(const std::string& id) { return saved.count(id) != 0 && saved[id].state() == v1::Session::ENDED; }
+  bool Ended(const std::string& id) {
+    return saved.count(id) != 0 && saved[id].state() == v1::Session::ENDED;
+  }
 
   std::unique_ptr<EventLoop> loop;
   std::string dir;
@@ -172,7 +175,7 @@ TEST_CASE("a token works once, for its user, and not from inside a session") {
   REQUIRE(f.Until([&] { return answers.size() == 4; }));
   CHECK(Reason(answers[0]) == "BAD_TOKEN");
   CHECK(Reason(answers[1]) == "IN_A_SESSION");
-  CHECK(Reason(answers[2]) == "BAD_TOKEN");   // the second use answered before the first was through
+  CHECK(Reason(answers[2]) == "BAD_TOKEN");  // the second use answered before the first was through
   CHECK(answers[3].ok());
 }
 
@@ -187,7 +190,8 @@ TEST_CASE("users see and stop only their own sessions, an administrator all") {
   v1::StopRequest request;
   request.set_session(id);
   absl::Status refused;
-  f.manager->Stop(f.CallerFor(getpid(), 1001), request, [&](absl::StatusOr<v1::StopResponse> r) { refused = r.status(); });
+  f.manager->Stop(f.CallerFor(getpid(), 1001), request,
+                  [&](absl::StatusOr<v1::StopResponse> r) { refused = r.status(); });
   CHECK(absl::IsNotFound(refused));
   Caller agent = f.CallerFor(child.pid(), 1000, Role::kAgent);
   agent.session = id;
@@ -225,13 +229,13 @@ TEST_CASE("a new daemon finds a living session with a gap and removes a dead one
   {
     Sleeper child;
     dead = f.StartWith(child.pid());
-    f.manager.reset();   // the daemon dies; the child after it
+    f.manager.reset();  // the daemon dies; the child after it
   }
   f.NewManager();
   const std::string id = f.StartWith(living.pid());
   f.NewManager();
   f.saved.clear();
-  f.manager->Recover(absl::ToUnixNanos(absl::Now() - absl::Seconds(5)));
+  f.manager->Recover(static_cast<uint64_t>(f.clock.BootNs()) - 5'000'000'000u);
   CHECK(f.events.CountOf(v1::SessionChange::GAP) == 1);
   const auto gap_at = std::find_if(f.events.events.begin(), f.events.events.end(), [](const Event& e) {
     return e.session_change().what() == v1::SessionChange::GAP;

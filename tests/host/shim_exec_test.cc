@@ -49,7 +49,7 @@ struct Fixture {
   TempDir dir;
   FakeSessions daemon{dir / "sock"};
   std::atomic<pid_t> shim{0};
-  std::atomic<bool> quiet_at_arm{false};   // nothing waited at the listener when Arm came
+  std::atomic<bool> quiet_at_arm{false};  // nothing waited at the listener when Arm came
   std::unique_ptr<Answerer> answerer;
 
   Fixture() {
@@ -65,7 +65,8 @@ struct Fixture {
     WaitFor([this] { return shim != 0; });
     auto process = PidFd::Open(shim);
     auto listener = process.ok() ? process->TakeFd(request.notify_fd()) : process.status();
-    if (!listener.ok()) return grpc::Status(grpc::StatusCode::INTERNAL, std::string(listener.status().message()));
+    if (!listener.ok())
+      return grpc::Status(grpc::StatusCode::INTERNAL, std::string(listener.status().message()));
     pollfd fd{listener->get(), POLLIN, 0};
     quiet_at_arm = poll(&fd, 1, 200) == 0;
     answerer = std::make_unique<Answerer>(std::move(*listener));
@@ -121,9 +122,10 @@ TEST_CASE("nothing waits at the listener between filter and Arm, and calls of th
 
 TEST_CASE("the agent inherits what it would have without the shim") {
   Fixture f;
-  const auto script = Sh(
-      "ls /proc/self/fd; grep -E '^(Sig|Shd|Umask|Cap|Groups)' /proc/self/status | grep -v SigQ; umask; ulimit -a; env;"
-      "echo $PPID; cat /proc/self/oom_score_adj; cat /proc/self/timerslack_ns; ps -o pgid= -p $$; pwd");
+  const auto script =
+      Sh("ls /proc/self/fd; grep -E '^(Sig|Shd|Umask|Cap|Groups)' /proc/self/status | grep -v SigQ; umask; "
+         "ulimit -a; env;"
+         "echo $PPID; cat /proc/self/oom_score_adj; cat /proc/self/timerslack_ns; ps -o pgid= -p $$; pwd");
   ProgramOptions options;
   options.in_child = [] {
     umask(027);
@@ -180,7 +182,9 @@ TEST_CASE("without a daemon nothing runs and the status is 125") {
 TEST_CASE("a refused Attach or Arm starts no agent") {
   Fixture f;
   const std::string ran = f.dir / "ran";
-  f.daemon.on_arm = [](const v1::ArmRequest&) { return grpc::Status(grpc::StatusCode::INTERNAL, "no listener"); };
+  f.daemon.on_arm = [](const v1::ArmRequest&) {
+    return grpc::Status(grpc::StatusCode::INTERNAL, "no listener");
+  };
   ProgramResult r = f.Run({"touch", ran});
   CHECK(r.exit_status == 125);
   CHECK(r.err == "agentmon: arm the session: no listener\n");
@@ -220,15 +224,16 @@ TEST_CASE("a daemon that dies between Attach and Arm starts no agent") {
   CHECK(access((dir / "ran").c_str(), F_OK) != 0);
 }
 
-TEST_CASE("inside a session that has a listener the inner agent runs and the daemon is told why it has none") {
+TEST_CASE(
+    "inside a session that has a listener the inner agent runs and the daemon is told why it has none") {
   Fixture f;
   FakeSessions inner(f.dir / "inner");
   inner.on_attach = [](v1::AttachResponse* response) {
     response->set_notify(true);
     return grpc::Status::OK;
   };
-  const ProgramResult r = f.Run(Sh("printf t | { exec 9<&0; exec " + ProgramPath("agentmon-shim") + " --socket " +
-                                   (f.dir / "inner") + " --token-fd 9 -- echo inner; }"));
+  const ProgramResult r = f.Run(Sh("printf t | { exec 9<&0; exec " + ProgramPath("agentmon-shim") +
+                                   " --socket " + (f.dir / "inner") + " --token-fd 9 -- echo inner; }"));
   CHECK(r.exit_status == 0);
   CHECK(r.out == "inner\n");
   REQUIRE(inner.armed().size() == 1);

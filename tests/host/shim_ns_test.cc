@@ -22,7 +22,7 @@ constexpr uid_t kNobody = 65534;
 
 // A copy of agentmon-ns and a script "agentmon-shim" beside it, reachable for everybody.
 struct Fixture {
-  TempDir dir;
+  TempDir dir{"/tmp"};
   std::string program = dir / "agentmon-ns";
 
   explicit Fixture(const std::string& script) {
@@ -49,7 +49,9 @@ std::string OwnNamespace() { return std::filesystem::read_symlink("/proc/self/ns
 }  // namespace
 
 TEST_CASE("root gets a private mount namespace, keeps its capabilities and the arguments arrive whole") {
-  Fixture f("readlink /proc/self/ns/mnt; grep -c shared: /proc/self/mountinfo; grep CapEff /proc/self/status; echo \"[$1][$2]\"");
+  Fixture f(
+      "readlink /proc/self/ns/mnt; grep -c shared: /proc/self/mountinfo; grep CapEff /proc/self/status; echo "
+      "\"[$1][$2]\"");
   const ProgramResult r = RunProgram({f.program, "--socket", "a b"});
   CHECK(r.err.empty());
   CHECK(r.exit_status == 0);
@@ -77,9 +79,9 @@ TEST_CASE("a user gets the namespace from the file capability and no capability 
   CHECK(r.err.empty());
   CHECK(r.out.find("mnt:[") == 0);
   CHECK(r.out.find(OwnNamespace()) == std::string::npos);
-  CHECK(r.out.find("CapPrm:\t0000000000000000\nCapEff:\t0000000000000000\nCapAmb:\t0000000000000000\nNoNewPrivs:\t1\n") !=
-        std::string::npos);
-  CHECK(r.out.find("65534\n65534\n") != std::string::npos);   // dumpable again: /proc/self is its own
+  CHECK(r.out.find("CapPrm:\t0000000000000000\nCapEff:\t0000000000000000\nCapAmb:"
+                   "\t0000000000000000\nNoNewPrivs:\t1\n") != std::string::npos);
+  CHECK(r.out.find("65534\n65534\n") != std::string::npos);  // dumpable again: /proc/self is its own
   CHECK(r.out.find("LD_LIBRARY_PATH=/nowhere\n") != std::string::npos);
   CHECK(r.out.find("LD_PRELOAD=\n") != std::string::npos);
   CHECK(r.out.find("TMPDIR=/tmp/x y\n") != std::string::npos);

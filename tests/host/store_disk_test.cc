@@ -14,13 +14,15 @@ class SmallDisk {
  public:
   explicit SmallDisk(const std::string& size) {
     REQUIRE(::geteuid() == 0);
-    static const bool is_private = ::unshare(CLONE_NEWNS) == 0 && ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+    static const bool is_private =
+        ::unshare(CLONE_NEWNS) == 0 && ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
     REQUIRE(is_private);
     REQUIRE(::mount("tmpfs", dir_.path().c_str(), "tmpfs", 0, ("mode=0700,size=" + size).c_str()) == 0);
   }
   ~SmallDisk() { ::umount2(dir_.path().c_str(), MNT_DETACH); }
   void Remount(unsigned long flags, const std::string& size) {
-    REQUIRE(::mount("tmpfs", dir_.path().c_str(), "tmpfs", MS_REMOUNT | flags, ("size=" + size).c_str()) == 0);
+    REQUIRE(::mount("tmpfs", dir_.path().c_str(), "tmpfs", MS_REMOUNT | flags, ("size=" + size).c_str()) ==
+            0);
   }
   const TempDir& dir() const { return dir_; }
 

@@ -1,4 +1,5 @@
 """Processes that already run are taken into a session whole, or watched."""
+import contextlib
 import json
 import os
 import signal
@@ -39,7 +40,11 @@ def tree(work, python):
     yield process
     (work / "stop").touch()
     (work / "go").touch()
-    process.wait(20)
+    try:
+        process.wait(20)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def members(daemon, name):
@@ -61,9 +66,10 @@ def test_a_forking_tree_is_taken_in_whole_and_nobody_else(daemon, work, tree):
 
         wait_until(all_there, 10, "every process of the tree is in the session")
         caught = members(daemon, name)
-        known = {int(p) for p in os.listdir(work / "pids")}
         assert outsider.pid not in caught and os.getpid() not in caught
-        assert caught <= known | {tree.pid}
+        # A child that was just born has not told its pid yet.
+        wait_until(lambda: caught <= {int(p) for p in os.listdir(work / "pids")} | {tree.pid}, 10,
+                   "everybody in the session is of the tree")
     finally:
         outsider.kill()
         outsider.wait()

@@ -62,6 +62,7 @@ while not os.path.exists("go"): time.sleep(0.02)
 os.spawnv(os.P_WAIT, "/bin/echo", ["echo", "after"])
 """)
     with own_daemon.running(*words, cwd=work) as (_, name):
+        own_daemon.events(name, lambda rows: select(rows, kind="exec"))
         own_daemon.kill()
         own_daemon.start()
         (work / "go").touch()

@@ -102,8 +102,6 @@ class Table:
         if path.startswith("tests/"):
             return None
         folder = self.folder_of(path)
-        if folder is None:
-            return "the table of folders has no row for this file"
         folders, files, libraries = self.allowed(folder)
         if include.startswith(("../", "./")) or "/../" in include:
             return "names its target relative to the file; includes start at the root"
@@ -141,6 +139,9 @@ def check(root):
     table = Table((root / "docs/architecture.md").read_text())
     findings = []
     for name in sources(root):
+        if not name.startswith("tests/") and table.folder_of(name) is None:
+            findings.append(f"{name}:1: the table of folders has no row for this file")
+            continue
         text = (root / name).read_text(errors="replace")
         for match in INCLUDE.finditer(text):
             why = table.refuse(name, match.group(1))

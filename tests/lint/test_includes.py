@@ -65,12 +65,16 @@ def test_an_include_that_the_table_allows_passes(tree, name, include):
     ("shim/main.cc", "daemon/event/event.h", "shim/ may not use daemon/event/"),
     ("shim/main.cc", "tests/fake/fake_clock.h", "only tests may use tests/"),
     ("daemon/event/decode.cc", "../store/store.h", "relative"),
-    ("daemon/unknown/x.cc", "vector", "no row"),
 ])
 def test_an_include_against_the_table_is_a_finding(tree, name, include, says):
     findings = tree(name, f'// first line\n#include "{include}"\n')
     assert len(findings) == 1
     assert findings[0].startswith(f"{name}:2: ") and says in findings[0]
+
+
+def test_a_folder_that_the_table_does_not_name_is_a_finding(tree):
+    assert tree("daemon/unknown/x.cc", "#include <vector>\n#include <map>\n") == [
+        "daemon/unknown/x.cc:1: the table of folders has no row for this file"]
 
 
 def test_generated_and_hidden_folders_are_not_read(tree):

@@ -1,0 +1,138 @@
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "client/command/cli.h"
+#include "client/command/help.h"
+#include "client/docgen/docgen.h"
+
+namespace agentmon {
+namespace {
+
+// Text of our own as roff: '-' as a real minus, nothing read as a request.
+std::string Roff(absl::string_view text) {
+  std::string out = absl::StrReplaceAll(text, {{"\\", "\\e"},
+                                               {"-", "\\-"},
+                                               {"'", "\\(aq"},
+                                               {"`", "\\(ga"},
+                                               {"^", "\\(ha"},
+                                               {"~", "\\(ti"},
+                                               {"×", "\\(mu"},
+                                               {"≥", "\\(>="}});
+  return absl::StartsWith(out, ".") ? absl::StrCat("\\&", out) : out;
+}
+
+// The same in lines that an editor shows whole.
+std::string Filled(absl::string_view text) {
+  return absl::StrJoin(WrapWords(text, 70), "\n",
+                       [](std::string* out, const std::string& line) { absl::StrAppend(out, Roff(line)); });
+}
+
+std::string Paragraphs(const std::string& footer) {
+  std::string out;
+  bool in_examples = false;
+  for (const absl::string_view line : absl::StrSplit(footer, '\n')) {
+    const bool is_example = absl::StartsWith(line, "  ");
+    if (is_example != in_examples) absl::StrAppend(&out, is_example ? ".PP\n.EX\n" : ".EE\n");
+    in_examples = is_example;
+    if (line.empty() || line == "Examples:") continue;
+    absl::StrAppend(&out, is_example ? Roff(line.substr(2)) : absl::StrCat(".PP\n", Filled(line)), "\n");
+  }
+  return absl::StrCat(out, in_examples ? ".EE\n" : "");
+}
+
+// The examples at a footer's end, without a paragraph before them.
+std::string Examples(const std::string& footer) {
+  return std::string(absl::StripPrefix(Paragraphs(footer.substr(footer.find("Examples:"))), ".PP\n"));
+}
+
+bool IsCommon(const CLI::Option& option) {
+  const std::string name = option.get_name(false, true);
+  return absl::StrContains(name, "--help") || absl::StrContains(name, "--socket") ||
+         absl::StrContains(name, "--color") || absl::StrContains(name, "--version");
+}
+
+std::string Options(const CLI::App& app, bool common) {
+  std::string out;
+  for (const CLI::Option* option : app.get_options()) {
+    if (IsCommon(*option) != common) continue;
+    absl::StrAppend(&out, ".TP\n.B ", Roff(OptionSynopsis(*option)), "\n", Filled(option->get_description()),
+                    ".\n");
+  }
+  return out;
+}
+
+std::string Verb(const CLI::App& app) {
+  std::string out = absl::StrCat(".SS \"", Roff(UsageLine(app)), "\"\n", Filled(app.get_description()), ".\n",
+                                 Options(app, false), Paragraphs(app.get_footer()));
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+    absl::StrAppend(&out, Verb(*verb));
+  return out;
+}
+
+constexpr char kRest[] = R"(.SH EXIT STATUS
+.TP
+.B 0
+Done; the answer is yes.
+.TP
+.B 1
+The answer is no: no such session, refused, a damaged store.
+.TP
+.B 2
+Wrong usage.
+.TP
+.B 3
+The daemon cannot be reached, or is not trusted.
+.TP
+.B 125
+.B agentmon run
+failed itself, and the agent was not started.
+.TP
+.B 126, 127
+The agent's command cannot be executed, or was not found.
+.PP
+Else
+.B agentmon run
+exits as its agent does, and dies by the signal that killed it.
+.SH ENVIRONMENT
+.TP
+.B AGENTMON_SOCKET
+The daemon's socket, where
+.B \-\-socket
+is not given.
+.TP
+.B NO_COLOR
+No colours, when it is set and not empty.
+.SH FILES
+.TP
+.I /run/agentmon/agentmond.sock
+The daemon's socket. It is used only when who listens there runs as root
+or as the caller.
+.SH SEE ALSO
+.BR agentmond (8)
+)";
+
+}  // namespace
+
+std::string ManPage(const CLI::App& app, const std::string& version, const std::string& date) {
+  std::string out = absl::StrCat(".\\\" Made by agentmon\\-docgen.\n.TH AGENTMON 1 \"", date,
+                                 "\" \"agentmon ", version, "\" \"User Commands\"\n",
+                                 ".SH NAME\nagentmon \\- record what AI coding agents do\n.SH SYNOPSIS\n");
+  const std::vector<const CLI::App*> verbs = app.get_subcommands([](const CLI::App*) { return true; });
+  for (const CLI::App* verb : verbs) {
+    absl::StrAppend(&out, verb == verbs.front() ? "" : ".br\n", ".B ", Roff(UsageLine(*verb)), "\n");
+  }
+  absl::StrAppend(&out, ".SH DESCRIPTION\n",
+                  "agentmon starts AI coding agents in sessions that the daemon\n.BR agentmond (8)\nrecords, "
+                  "and shows what "
+                  "they did: programs, files, network.\n.SH VERBS\n");
+  for (const CLI::App* verb : verbs) absl::StrAppend(&out, Verb(*verb));
+  absl::StrAppend(&out, ".SH COMMON OPTIONS\n", Options(app, true), kRest, ".SH EXAMPLES\n");
+  const std::string& footer = app.get_footer();
+  absl::StrAppend(&out, Examples(footer));
+  return out;
+}
+
+}  // namespace agentmon

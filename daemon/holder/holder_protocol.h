@@ -1,0 +1,50 @@
+// What daemon and holder say to each other: fixed messages on a SOCK_SEQPACKET socket, each with at most one
+// descriptor. It changes as rarely as can be, because a new daemon must understand the holder of the one
+// before it.
+//
+//   daemon  kHello                          once, first
+//   holder  kWelcome + journal              or kBusy: another daemon is connected
+//   holder  kListener(cgroup) + descriptor  one for each that it holds
+//   holder  kEnd                            from here on the daemon serves all of them
+//   daemon  kAdd(cgroup) + descriptor, kRemove(cgroup)   at any time later
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "common/base/unique_fd.h"
+
+namespace agentmon {
+
+inline constexpr uint32_t kHolderMagic = 0x686d6761;  // "agmh"
+inline constexpr uint16_t kHolderVersion = 1;
+
+enum class HolderMessageType : uint16_t {
+  kHello = 1,
+  kWelcome = 2,
+  kBusy = 3,
+  kListener = 4,
+  kEnd = 5,
+  kAdd = 6,
+  kRemove = 7,
+};
+
+struct HolderMessage {
+  uint32_t magic = kHolderMagic;
+  uint16_t version = kHolderVersion;
+  HolderMessageType type = HolderMessageType::kHello;
+  uint64_t cgroup_id = 0;  // kEnd: CLOCK_BOOTTIME at which the last daemon was lost, 0 = there was none
+};
+static_assert(sizeof(HolderMessage) == 16);
+
+struct ReceivedMessage {
+  HolderMessage message;
+  UniqueFd fd;  // when one came with it
+};
+
+// fd: -1 = none. Blocks at most as long as the socket's send timeout.
+absl::Status SendHolderMessage(int socket, const HolderMessage& message, int fd = -1);
+// Unavailable when the other side is gone; FailedPrecondition when it speaks another version.
+absl::StatusOr<ReceivedMessage> ReceiveHolderMessage(int socket);
+
+}  // namespace agentmon

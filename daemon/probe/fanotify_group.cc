@@ -1,0 +1,171 @@
+#include "daemon/probe/fanotify_group.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <sys/fanotify.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/base/status.h"
+#include "common/kernel/mountinfo.h"
+#include "common/kernel/proc_fs.h"
+
+#ifndef FAN_MARK_EVICTABLE
+#define FAN_MARK_EVICTABLE 0x00000200  // Linux 5.19
+#endif
+
+namespace agentmon {
+namespace {
+
+constexpr uint64_t kEvents = FAN_OPEN | FAN_CLOSE_WRITE;
+constexpr size_t kReadBytes = 4096;  // some 170 events, each with an open descriptor
+
+absl::Status CheckOwnNamespace(int process, pid_t pid) {
+  struct stat own {};
+  if (fstatat(process, "ns/mnt", &own, 0) != 0)
+    return ErrnoStatus(errno, "look at the session's mount namespace");
+  const auto parent = ProcFs().Stat(pid);
+  if (!parent.ok()) return parent.status();
+  for (const std::string& other :
+       {std::string("/proc/self"), std::string("/proc/1"), absl::StrCat("/proc/", parent->parent)}) {
+    struct stat st {};
+    // A parent that is gone has no namespace to share.
+    if (stat(absl::StrCat(other, "/ns/mnt").c_str(), &st) != 0) continue;
+    if (st.st_ino == own.st_ino && st.st_dev == own.st_dev) {
+      return absl::FailedPreconditionError("the session has no mount namespace of its own");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadFromStart(int fd) {
+  std::string text;
+  char buffer[16384];
+  if (lseek(fd, 0, SEEK_SET) != 0) return ErrnoStatus(errno, "rewind mountinfo");
+  for (;;) {
+    const ssize_t n = read(fd, buffer, sizeof(buffer));
+    if (n < 0) return ErrnoStatus(errno, "read mountinfo");
+    if (n == 0) return text;
+    text.append(buffer, static_cast<size_t>(n));
+  }
+}
+
+std::string PathOfFd(int fd) {
+  char link[64];
+  char target[PATH_MAX];
+  snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+  const ssize_t n = readlink(link, target, sizeof(target));
+  if (n <= 0) return "";
+  return std::string(absl::StripSuffix(absl::string_view(target, static_cast<size_t>(n)), " (deleted)"));
+}
+
+}  // namespace
+
+bool IsUnwatchedFileSystem(absl::string_view fs_type) {
+  static constexpr absl::string_view kTypes[] = {"proc", "sysfs", "devpts", "devtmpfs", "cgroup", "cgroup2",
+                                                 "mqueue", "debugfs", "tracefs", "securityfs", "bpf",
+                                                 "pstore", "configfs", "efivarfs", "binfmt_misc", "hugetlbfs",
+                                                 "fusectl", "rpc_pipefs", "nsfs", "selinuxfs", "resctrl",
+                                                 // behind a server
+                                                 "autofs", "nfs", "nfs4", "cifs", "smb3", "ceph", "afs"};
+  if (absl::StartsWith(fs_type, "fuse")) return true;
+  return std::find(std::begin(kTypes), std::end(kTypes), fs_type) != std::end(kTypes);
+}
+
+absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Create(pid_t pid) {
+  // Everything below is looked up from this descriptor, so that it is of one process even if its number is
+  // reused.
+  UniqueFd process(open(absl::StrCat("/proc/", pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!process.valid()) return ErrnoStatus(errno, "open the session's process");
+  RETURN_IF_ERROR(CheckOwnNamespace(process.get(), pid));
+  UniqueFd mountinfo(openat(process.get(), "mountinfo", O_RDONLY | O_CLOEXEC));
+  if (!mountinfo.valid()) return ErrnoStatus(errno, "open mountinfo");
+  UniqueFd root(openat(process.get(), "root", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!root.valid()) return ErrnoStatus(errno, "open the session's root");
+
+  UniqueFd group(fanotify_init(FAN_CLASS_NOTIF | FAN_CLOEXEC | FAN_NONBLOCK,
+                               O_RDONLY | O_CLOEXEC | O_LARGEFILE | O_NOATIME));
+  if (!group.valid() && errno == EMFILE) {
+    return absl::ResourceExhaustedError("no fanotify groups are left (fs.fanotify.max_user_groups)");
+  }
+  if (!group.valid()) return ErrnoStatus(errno, "fanotify_init");
+  return std::unique_ptr<FanotifyGroup>(
+      new FanotifyGroup(std::move(group), std::move(mountinfo), std::move(root)));
+}
+
+absl::StatusOr<int> FanotifyGroup::MarkMounts() {
+  ASSIGN_OR_RETURN(const std::string text, ReadFromStart(mountinfo_.get()));
+  int marks = 0;
+  for (const Mount& mount : ParseMountinfo(text)) {
+    if (!IsUnwatchedFileSystem(mount.fs_type) && MarkMount(mount.id, mount.mount_point)) ++marks;
+  }
+  if (marks == 0) return absl::NotFoundError("none of the session's mounts could be marked");
+  return marks;
+}
+
+bool FanotifyGroup::MarkMount(int id, const std::string& mount_point) {
+  open_how how{};
+  how.flags = O_PATH | O_CLOEXEC | O_NOFOLLOW;
+  // Never out of the session's root, and never through a link: a mark on a mount of the host would watch the
+  // host.
+  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  UniqueFd fd(static_cast<int>(syscall(SYS_openat2, root_.get(), mount_point.c_str(), &how, sizeof(how))));
+  if (!fd.valid()) return false;
+  struct statx st {};
+  // Another mount covers this path, or has taken its place meanwhile.
+  if (statx(fd.get(), "", AT_EMPTY_PATH, STATX_MNT_ID, &st) != 0 || (st.stx_mask & STATX_MNT_ID) == 0 ||
+      st.stx_mnt_id != static_cast<uint64_t>(id)) {
+    return false;
+  }
+  char path[64];
+  snprintf(path, sizeof(path), "/proc/self/fd/%d", fd.get());
+  return fanotify_mark(group_.get(), FAN_MARK_ADD | FAN_MARK_MOUNT, kEvents, AT_FDCWD, path) == 0;
+}
+
+uint64_t FanotifyGroup::Read(const std::function<void(const FanotifyEvent&)>& on_event) {
+  alignas(fanotify_event_metadata) char buffer[kReadBytes];
+  uint64_t lost = 0;
+  for (;;) {
+    const ssize_t n = read(group_.get(), buffer, sizeof(buffer));
+    if (n < 0 && errno == EAGAIN) return lost;
+    if (n < 0 && errno == EBADF) return lost;
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {  // the file of the first event cannot be opened: that event is gone
+      ++lost;
+      if (n == 0) return lost;
+      continue;
+    }
+    const auto* meta = reinterpret_cast<const fanotify_event_metadata*>(buffer);
+    for (ssize_t left = n; FAN_EVENT_OK(meta, left); meta = FAN_EVENT_NEXT(meta, left)) {
+      if ((meta->mask & FAN_Q_OVERFLOW) != 0) ++lost;
+      if (meta->fd < 0) continue;
+      UniqueFd fd(meta->fd);
+      FanotifyEvent event;
+      event.pid = meta->pid;
+      event.opened = (meta->mask & FAN_OPEN) != 0;
+      event.closed_after_write = (meta->mask & FAN_CLOSE_WRITE) != 0;
+      event.path = PathOfFd(fd.get());
+      event.fd = fd.get();
+      on_event(event);
+    }
+  }
+}
+
+void FanotifyGroup::IgnoreOpens(int fd) {
+  constexpr unsigned kFlags = FAN_MARK_ADD | FAN_MARK_IGNORED_MASK;
+  if (fanotify_mark(group_.get(), kFlags | FAN_MARK_EVICTABLE, FAN_OPEN, fd, nullptr) == 0) return;
+  // An older kernel, or no marks left: then its opens go on raising events.
+  if (errno == EINVAL) fanotify_mark(group_.get(), kFlags, FAN_OPEN, fd, nullptr);
+}
+
+}  // namespace agentmon

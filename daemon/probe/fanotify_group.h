@@ -1,0 +1,59 @@
+// The fanotify group of one session, with marks on the mounts of the session's own mount namespace.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/base/unique_fd.h"
+
+namespace agentmon {
+
+struct FanotifyEvent {
+  pid_t pid = 0;  // process; 0 when it is in a pid namespace that we do not see
+  bool opened = false;
+  bool closed_after_write = false;
+  std::string path;  // in the session's mount namespace, without a trailing " (deleted)"
+  int fd = -1;       // of the file, valid during the call
+};
+
+// True for file systems that are not watched: kernel interfaces, which would raise many events and mean
+// little, and those that ask a server, since opening an event's file there could hang the reader.
+bool IsUnwatchedFileSystem(absl::string_view fs_type);
+
+// Not thread-safe. Events name files only: no directories, devices, pipes or sockets. The reader's own
+// accesses raise none: it is in another mount namespace.
+class FanotifyGroup {
+ public:
+  // `pid` is a process of the session in the mount namespace that the session shares with nobody:
+  // FailedPrecondition when it is the daemon's, that of process 1 or that of its parent. ResourceExhausted
+  // when root has no groups left (fs.fanotify.max_user_groups).
+  static absl::StatusOr<std::unique_ptr<FanotifyGroup>> Create(pid_t pid);
+
+  int fd() const { return group_.get(); }
+  // Has EPOLLPRI when something was mounted or unmounted; MarkMounts then.
+  int mounts_fd() const { return mountinfo_.get(); }
+  // Marks every mount that can be reached by its path. Also after the process is gone. The number of marks.
+  absl::StatusOr<int> MarkMounts();
+
+  // Hands over what waits; the number of events that were lost, at least.
+  uint64_t Read(const std::function<void(const FanotifyEvent&)>& on_event);
+  // No open events for the file from now on, until it is written to or leaves the kernel's cache.
+  void IgnoreOpens(int fd);
+
+ private:
+  FanotifyGroup(UniqueFd group, UniqueFd mountinfo, UniqueFd root)
+      : group_(std::move(group)), mountinfo_(std::move(mountinfo)), root_(std::move(root)) {}
+  bool MarkMount(int id, const std::string& mount_point);
+
+  UniqueFd group_;
+  UniqueFd mountinfo_;  // holds the mount namespace
+  UniqueFd root_;       // of the process
+};
+
+}  // namespace agentmon

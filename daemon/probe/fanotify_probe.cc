@@ -1,0 +1,172 @@
+#include "daemon/probe/fanotify_probe.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "bpf/event_abi.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "daemon/probe/caller.h"
+#include "daemon/probe/file_record.h"
+
+namespace agentmon {
+namespace {
+
+// Between an event and its reading: the kernel merges what comes meanwhile (open and close of one file become
+// one event), and the notify source has time to say which opens were for writing.
+constexpr int kGather_ms = 5;
+constexpr uint64_t kWakeKey = 0;
+
+// Two descriptors per session in the epoll set: its events and its mounts.
+uint64_t EventsKey(uint64_t number) { return number << 1; }
+uint64_t MountsKey(uint64_t number) { return number << 1 | 1; }
+
+absl::Status Watch(int epoll, int fd, uint32_t events, uint64_t key) {
+  epoll_event event{.events = events, .data = {.u64 = key}};
+  if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) return ErrnoStatus(errno, "epoll_ctl");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+FanotifyProbe::FanotifyProbe(TaskRunner& core, Options options) : core_(core), options_(std::move(options)) {}
+
+absl::Status FanotifyProbe::Attach(RecordSink& sink) {
+  epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_.valid()) return ErrnoStatus(errno, "epoll_create1");
+  wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_.valid()) return ErrnoStatus(errno, "eventfd");
+  RETURN_IF_ERROR(Watch(epoll_.get(), wake_.get(), EPOLLIN, kWakeKey));
+  queue_ = RecordQueue::Create(core_, sink, options_.queue_bytes);
+  reader_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+FanotifyProbe::~FanotifyProbe() {
+  if (!reader_.joinable()) return;
+  stopping_ = true;
+  [[maybe_unused]] const int r = eventfd_write(wake_.get(), 1);
+  reader_.join();
+}
+
+ProbeStats FanotifyProbe::Stats() const { return queue_ != nullptr ? queue_->Stats() : ProbeStats{}; }
+
+absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (numbers_.contains(cgroup_id)) return absl::AlreadyExistsError("the session is watched already");
+    if (sessions_.size() >= options_.max_sessions) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(options_.max_sessions, " sessions are watched already (fs.fanotify.max_user_groups)"));
+    }
+  }
+  auto session = std::make_shared<Session>();
+  session->cgroup_id = cgroup_id;
+  ASSIGN_OR_RETURN(session->group, FanotifyGroup::Create(pid));
+  if (const auto marks = session->group->MarkMounts(); !marks.ok()) return marks.status();
+  const int events_fd = session->group->fd();
+  const int mounts_fd = session->group->mounts_fd();
+
+  absl::MutexLock lock(&mutex_);
+  const uint64_t number = next_number_++;
+  sessions_[number] = std::move(session);
+  numbers_[cgroup_id] = number;
+  absl::Status status = Watch(epoll_.get(), events_fd, EPOLLIN, EventsKey(number));
+  if (status.ok()) status = Watch(epoll_.get(), mounts_fd, EPOLLPRI, MountsKey(number));
+  if (!status.ok()) {
+    sessions_.erase(number);
+    numbers_.erase(cgroup_id);
+  }
+  return status;
+}
+
+void FanotifyProbe::RemoveSession(uint64_t cgroup_id) {
+  absl::MutexLock lock(&mutex_);
+  const auto number = numbers_.find(cgroup_id);
+  if (number == numbers_.end()) return;
+  sessions_.erase(number->second);  // closing takes the descriptors out of the epoll set
+  numbers_.erase(number);
+}
+
+bool FanotifyProbe::Settled(uint64_t cgroup_id) {
+  absl::MutexLock lock(&mutex_);
+  const auto number = numbers_.find(cgroup_id);
+  if (number == numbers_.end()) return true;
+  const Session& session = *sessions_.at(number->second);
+  int waiting_bytes = 0;
+  if (ioctl(session.group->fd(), FIONREAD, &waiting_bytes) != 0) return true;
+  return waiting_bytes == 0 && !session.reading;
+}
+
+void FanotifyProbe::Run() {
+  CallerIdentities callers;
+  epoll_event events[64];
+  while (!stopping_) {
+    int n = epoll_wait(epoll_.get(), events, 64, -1);
+    if (n <= 0 || stopping_) continue;
+    pollfd wake{wake_.get(), POLLIN, 0};
+    poll(&wake, 1, kGather_ms);
+    for (int i = 0; i < n && !stopping_; ++i) {
+      if (events[i].data.u64 != kWakeKey) Serve(events[i].data.u64, callers);
+    }
+  }
+}
+
+void FanotifyProbe::Serve(uint64_t key, CallerIdentities& callers) {
+  std::shared_ptr<Session> session;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = sessions_.find(key >> 1);
+    if (found == sessions_.end()) return;
+    session = found->second;
+  }
+  if (key == MountsKey(key >> 1)) {
+    // A mount that cannot be marked is not seen; its session goes on.
+    if (const auto marks = session->group->MarkMounts(); !marks.ok())
+      LogDebug("fanotify: ", marks.status().message());
+    return;
+  }
+  session->reading = true;
+  const uint64_t lost =
+      session->group->Read([&](const FanotifyEvent& event) { Record(*session, event, callers); });
+  session->reading = false;
+  if (lost > 0) queue_->CountLost(lost);
+}
+
+void FanotifyProbe::Record(const Session& session, const FanotifyEvent& event, CallerIdentities& callers) {
+  if (event.pid == 0 || event.path.empty()) {
+    queue_->CountLost(1);
+    return;
+  }
+  FileRecord record;
+  record.source = v1::FANOTIFY;
+  record.boot_ns = SystemClock().BootNs();
+  record.cgroup_id = session.cgroup_id;
+  record.pid = static_cast<uint32_t>(event.pid);
+  record.tid = record.pid;
+  record.caller_uid = callers.Find(event.pid).uid;
+  record.path = event.path;
+  const bool known =
+      event.opened && options_.dedupe != nullptr &&
+      options_.dedupe->WasOpenedForWriting(session.cgroup_id, event.pid, event.path, record.boot_ns);
+  if (event.opened && !known) {
+    record.kind = v1::OPEN;
+    record.flags = AM_F_FIRST_ONLY;
+    queue_->Push(EncodeFileRecord(record));
+    // Only now: an open for writing leaves the file unread.
+    session.group->IgnoreOpens(event.fd);
+  }
+  if (event.closed_after_write) {
+    record.kind = v1::WRITE;
+    record.flags = AM_F_FIRST_ONLY;  // events of one file that wait are merged
+    queue_->Push(EncodeFileRecord(record));
+  }
+}
+
+}  // namespace agentmon

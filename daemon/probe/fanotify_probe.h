@@ -1,0 +1,74 @@
+// Source "fanotify": what the programs of a session open and what they have written, from marks on the mounts
+// of the session's own mount namespace.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/task_runner.h"
+#include "common/base/unique_fd.h"
+#include "daemon/probe/caller.h"
+#include "daemon/probe/fanotify_group.h"
+#include "daemon/probe/open_dedupe.h"
+#include "daemon/probe/probe.h"
+#include "daemon/probe/record_queue.h"
+
+namespace agentmon {
+
+// OPEN for the first open of a file (again after it was written to), WRITE when a file that was open for
+// writing is closed. The kernel merges events that wait, so counts are lower bounds. Not seen: files of
+// unwatched file systems (IsUnwatchedFileSystem), of mount namespaces that a program of the session makes for
+// itself, and for some milliseconds those of a mount that was just made.
+class FanotifyProbe : public Probe {
+ public:
+  struct Options {
+    size_t queue_bytes = size_t{8} << 20;
+    size_t max_sessions = 100;  // of the 128 groups that root has by default, other programs need some
+    std::shared_ptr<OpenDedupe> dedupe;  // shared with the notify probe; may be null
+  };
+  // Core thread. `core` must outlive the probe.
+  FanotifyProbe(TaskRunner& core, Options options);
+  ~FanotifyProbe() override;
+
+  absl::string_view name() const override { return "fanotify"; }
+  absl::Status Attach(RecordSink& sink) override;
+  ProbeStats Stats() const override;
+
+  // From the return on, what the session opens is seen. The reason why not, otherwise.
+  absl::Status AddSession(uint64_t cgroup_id, pid_t pid);
+  void RemoveSession(uint64_t cgroup_id);
+  // Nothing that the session did still waits to be read; true for a session that is not known.
+  bool Settled(uint64_t cgroup_id);
+  // Core thread: hands over what was read.
+  void Drain() { queue_->Drain(); }
+
+ private:
+  struct Session {
+    uint64_t cgroup_id = 0;
+    std::atomic<bool> reading{false};
+    std::unique_ptr<FanotifyGroup> group;  // used by the reader alone once it is added
+  };
+
+  void Run();
+  void Serve(uint64_t key, CallerIdentities& callers);
+  void Record(const Session& session, const FanotifyEvent& event, CallerIdentities& callers);
+
+  TaskRunner& core_;
+  const Options options_;
+  std::shared_ptr<RecordQueue> queue_;
+  UniqueFd epoll_;
+  UniqueFd wake_;
+  std::atomic<bool> stopping_{false};
+  std::thread reader_;
+  absl::Mutex mutex_;
+  absl::flat_hash_map<uint64_t, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);  // by number
+  absl::flat_hash_map<uint64_t, uint64_t> numbers_ ABSL_GUARDED_BY(mutex_);                   // by cgroup id
+  uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 1;
+};
+
+}  // namespace agentmon

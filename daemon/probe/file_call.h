@@ -1,0 +1,56 @@
+// One mediated system call, read while its caller waits, described afterwards.
+#pragma once
+
+#include <linux/seccomp.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "common/kernel/mediated_calls.h"
+#include "daemon/probe/caller.h"
+#include "daemon/probe/file_path.h"
+#include "daemon/probe/file_record.h"
+
+namespace agentmon {
+
+enum class CaptureResult {
+  kCall,     // to be recorded
+  kNothing,  // changes nothing: a read-only openat2, a name that the kernel cannot read either
+};
+
+struct CaptureOptions {
+  // Whether O_CREAT creates is asked of the file system. Off where that has hung before: then it counts as
+  // CREATE.
+  bool look_at_files = true;
+};
+
+// What only exists while the caller waits: its memory, its current directory, its descriptors, the state of
+// the file system before the call. Names are still as asked.
+class FileCall {
+ public:
+  CaptureResult Capture(const MediatedCall& call, const seccomp_notif& request,
+                        const CaptureOptions& options);
+
+  // Needs nothing of the caller. `resolver` may be null: names are joined, not resolved.
+  FileRecord Describe(PathResolver* resolver, const CallerIdentity& caller, int64_t boot_ns) const;
+
+ private:
+  CaptureResult CaptureNames(const MediatedCall& call, const seccomp_notif& request);
+  bool CaptureName(const seccomp_notif& request, int dirfd_argument, int path_argument, AskedName* name);
+  CaptureResult ReadFlags(const MediatedCall& call, const seccomp_notif& request);
+  CaptureResult Classify(const MediatedCall& call, const seccomp_notif& request,
+                         const CaptureOptions& options);
+  CaptureResult ClassifyOpen(const seccomp_notif& request, const CaptureOptions& options);
+  bool Exists(pid_t tid) const;
+
+  pid_t tid_ = 0;
+  int dirfd_ = 0;  // of name_
+  AskedName name_;
+  AskedName new_name_;
+  bool has_new_name_ = false;
+  bool cut_ = false;
+  uint64_t at_flags_ = 0;  // AT_* of the *at calls
+  FileRecord record_;      // without its paths
+};
+
+}  // namespace agentmon

@@ -1,0 +1,76 @@
+// The threads that serve seccomp listeners.
+//
+// Each listener belongs to one lane, each lane to one thread at a time: requests of a session are answered
+// and recorded in order, and a reader never blocks, since it alone reads. A guard thread looks after them
+// while there is traffic: looking at a caller's memory or files can hang (a FUSE server that is stopped, or
+// that waits for us), and then the guard answers, and another thread takes the lane over. From then on less
+// is looked at for that session.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "common/base/unique_fd.h"
+#include "daemon/probe/notify_slot.h"
+
+namespace agentmon {
+
+struct Listener {
+  uint64_t cgroup_id = 0;
+  UniqueFd fd;
+  size_t lane = 0;
+  std::atomic<int> stuck{0};  // threads that hung while looking at this session
+};
+
+// What a pool does with a request. One object per thread, so it may keep caches.
+class NotifyServer {
+ public:
+  virtual ~NotifyServer() = default;
+  // The caller waits. Reads what vanishes with the answer; does not answer. May throw.
+  virtual void Capture(const Listener& listener, const seccomp_notif& request) = 0;
+  // The caller goes on. Never called when Capture threw.
+  virtual void Finish(const Listener& listener) = 0;
+  // Capture threw, or was not tried because the session has made threads hang.
+  virtual void Lost() = 0;
+};
+
+// Thread-safe. Threads that hang are left behind when the pool goes; they end by themselves.
+class NotifyPool {
+ public:
+  struct Options {
+    int lanes = 2;
+    // At least `lanes` of them. Zeroed, outliving the process's threads; shared with the holder, or the
+    // pool's own when empty.
+    absl::Span<NotifySlot> slots;
+    std::function<std::unique_ptr<NotifyServer>()> make_server;
+    int64_t hang_ns = 100'000'000;
+  };
+  static constexpr int kStuckNoFiles = 1;  // Listener::stuck at which files are not looked at any more
+  static constexpr int kStuckNothing = 4;  // and at which requests are answered unread
+
+  static absl::StatusOr<std::unique_ptr<NotifyPool>> Start(Options options);
+  ~NotifyPool();  // stops; what comes to the listeners afterwards waits for the holder
+
+  absl::Status Add(uint64_t cgroup_id, UniqueFd listener);
+  void Remove(uint64_t cgroup_id);
+  size_t listeners() const;
+
+ private:
+  struct State;
+  explicit NotifyPool(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  // Shared with the threads, because those that hang outlive the pool.
+  std::shared_ptr<State> state_;
+  std::thread guard_;
+};
+
+}  // namespace agentmon
