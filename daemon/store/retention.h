@@ -22,7 +22,6 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "daemon/store/batch_writer.h"
-#include "daemon/store/state_dir.h"
 
 namespace agentmon {
 

@@ -171,7 +171,10 @@ absl::Status Writer::EnsureOpen() {
   retention_.reset();
   file_.reset();
   ASSIGN_OR_RETURN(OpenedDatabase opened, OpenForWriting(dir_, clock_.Wall()));
-  if (!opened.set_aside.empty()) set_aside_ = opened.set_aside;
+  if (!opened.set_aside.empty()) {
+    set_aside_ = opened.set_aside;
+    tell_set_aside_ = true;
+  }
   absl::StatusOr<std::unique_ptr<BatchWriter>> file =
       BatchWriter::Create(std::move(opened.database), last_seq_);
   if (absl::IsDataLoss(file.status())) {
@@ -216,6 +219,7 @@ absl::Status Writer::WriteBatch() {
     return status;
   }
   last_seq_ = file_->head().last_seq;
+  tell_set_aside_ = false;
   OnSuccess();
   UpdateState();  // before anybody is told that the events are stored
   Published(chunks);
@@ -260,21 +264,26 @@ absl::Status Writer::PutChunk(const Intake::Chunk& chunk) {
 }
 
 absl::Status Writer::PutLosses(const Intake::Losses& losses) {
-  for (const auto& [key, lost] : losses) {
-    Event& event = NextEvent();
-    event.Clear();
-    event.set_kind(v1::LOSS);
-    event.set_session(key.first);
-    event.set_source(v1::DAEMON);
-    event.set_wall_ns(absl::ToUnixNanos(clock_.Wall()));
-    event.set_boot_ns(clock_.BootNs());
-    event.set_count(1);
-    event.mutable_loss()->set_source(key.second);
-    event.mutable_loss()->set_where("store");
-    event.mutable_loss()->set_lost(lost);
-    RETURN_IF_ERROR(file_->PutEvent(event));
-  }
-  return absl::OkStatus();
+  for (const auto& [key, lost] : losses) RETURN_IF_ERROR(PutLoss(key.first, key.second, "store", lost));
+  // How many events went with what was set aside nobody knows; that there is a break can be told.
+  if (!tell_set_aside_) return absl::OkStatus();
+  return PutLoss("", v1::DAEMON, absl::StrCat("store: ", set_aside_), 0);
+}
+
+absl::Status Writer::PutLoss(const std::string& session, v1::Source source, const std::string& where,
+                             uint64_t lost) {
+  Event& event = NextEvent();
+  event.Clear();
+  event.set_kind(v1::LOSS);
+  event.set_session(session);
+  event.set_source(v1::DAEMON);
+  event.set_wall_ns(absl::ToUnixNanos(clock_.Wall()));
+  event.set_boot_ns(clock_.BootNs());
+  event.set_count(1);
+  event.mutable_loss()->set_source(source);
+  event.mutable_loss()->set_where(where);
+  event.mutable_loss()->set_lost(lost);
+  return file_->PutEvent(event);
 }
 
 // After a commit: gives the events, now with their numbers, to the subscribers.
@@ -337,6 +346,7 @@ void Writer::SetAside(const absl::Status& why) {
   set_aside_ = aside.ok()
                    ? absl::StrCat("damaged database (", why.message(), ") set aside as ", *aside)
                    : absl::StrCat("damaged database (", why.message(), "), ", aside.status().message());
+  tell_set_aside_ = true;
   LogError("store: ", set_aside_);
 }
 
