@@ -49,7 +49,7 @@ TEST_CASE("run exits as its agent does and writes nothing itself") {
     CHECK_FALSE(end.by_signal);
     CHECK(end.code == status);
     CHECK(end.out.empty());
-    CHECK(end.err.empty());
+    CHECK(end.err == "");
   }
 }
 
