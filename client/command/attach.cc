@@ -10,6 +10,7 @@
 #include "client/output/event_json.h"
 #include "client/output/session_output.h"
 #include "client/output/text.h"
+#include "daemon/event/kinds.h"
 
 namespace agentmon {
 
@@ -39,7 +40,8 @@ int Attach(const VerbContext& context, const AttachOptions& options) {
                                       response.processes() == 1 ? " process" : " processes"));
     for (const v1::SourceState& source : response.session().sources()) {
       if (!source.active())
-        Complain(context.err_fd, absl::StrCat("not seen in this session: ", source.why()));
+        Complain(context.err_fd,
+                 absl::StrCat(SourceName(source.source()), ": not seen in this session: ", source.why()));
     }
   }
   return kOk;

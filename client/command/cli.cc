@@ -133,7 +133,7 @@ void AddSession(CLI::App& app, Cli& cli) {
 }
 
 void AddFilterOptions(CLI::App* verb, TimelineOptions& timeline) {
-  verb->add_option("--session", timeline.session, "Session, or 'all'; default the newest one")
+  verb->add_option("--session", timeline.session, "Session, or 'all'; default all, and for --tree the newest")
       ->type_name("ID");
   verb->add_option("--since", timeline.since,
                    "From this time on: 10m, 2h, 3d ago; 14:05; 2026-01-31; RFC 3339")

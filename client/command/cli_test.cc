@@ -200,7 +200,10 @@ TEST_CASE("attach works as a verb and below session") {
 
 TEST_CASE("the filter says what the options say") {
   TimelineOptions options;
+  CHECK(Filter(options).session() == "*");
+  options.tree = true;
   CHECK(Filter(options).session().empty());
+  options.tree = false;
   options.session = "all";
   options.since = "1h";
   options.until = "1970-01-01T12:00:00Z";

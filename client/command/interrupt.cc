@@ -44,7 +44,7 @@ void Interrupt::Watch(grpc::ClientContext* context, absl::Duration after) {
   pollfd fds[] = {{signals_.get(), POLLIN, 0}, {end_.get(), POLLIN, 0}};
   while (fds[0].revents == 0 && fds[1].revents == 0 && absl::Now() < deadline) {
     const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
-    poll(fds, 2, static_cast<int>(std::clamp<int64_t>(left + 1, 0, 3'600'000)));
+    poll(fds, 2, static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000) + 1));
   }
   if (fds[1].revents != 0) return;
   happened_ = true;

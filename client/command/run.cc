@@ -18,6 +18,7 @@
 namespace agentmon {
 namespace {
 
+constexpr size_t kShownCommand = 64 * 1024;
 constexpr absl::Duration kGrace = absl::Seconds(3);  // between TERM or HUP and the end of the session
 constexpr absl::Duration kEndLineTime = absl::Seconds(2);
 
@@ -34,7 +35,12 @@ absl::StatusOr<v1::StartRequest> MakeRequest(const VerbContext& context, const R
   auto labels = ParseLabels(options.labels);
   if (!labels.ok()) return labels.status();
   for (const auto& [key, value] : *labels) (*request.mutable_labels())[key] = value;
-  for (const std::string& word : context.command) request.add_command(word);
+  // For display only: what is too long for it is no reason not to run.
+  size_t shown = 0;
+  for (const std::string& word : context.command) {
+    if ((shown += word.size() + 8) > kShownCommand) break;
+    request.add_command(word);
+  }
   return request;
 }
 

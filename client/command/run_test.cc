@@ -49,7 +49,7 @@ TEST_CASE("run exits as its agent does and writes nothing itself") {
     CHECK_FALSE(end.by_signal);
     CHECK(end.code == status);
     CHECK(end.out.empty());
-    CHECK(end.err.empty());
+    CHECK(end.err == "");
   }
 }
 
@@ -288,7 +288,8 @@ TEST_CASE("an agent can be run in a directory that was removed") {
   const std::vector<std::string> argv = RunArguments(daemon, {"/bin/echo", "ran"});
   Child::Options options;
   options.setup = [] {
-    if (mkdir("gone", 0700) != 0 || chdir("gone") != 0 || rmdir("../gone") != 0) _exit(98);
+    char gone[] = "/tmp/gone-XXXXXX";
+    if (mkdtemp(gone) == nullptr || chdir(gone) != 0 || rmdir(gone) != 0) _exit(98);
   };
   CHECK(Child(argv, options).Finish().out == "ran\n");
 }

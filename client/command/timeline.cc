@@ -29,10 +29,16 @@ std::string FormatOf(const VerbContext& context, const TimelineOptions& options)
   return context.json ? "json" : options.format;
 }
 
+// A tree is of one session; rows are of all, as a log is.
+std::string SessionOf(const TimelineOptions& options) {
+  if (options.session == "all" || (options.session.empty() && !options.tree)) return "*";
+  return options.session;
+}
+
 std::unique_ptr<EventWriter> MakeWriter(const VerbContext& context, const TimelineOptions& options) {
   EventWriterOptions writer;
   writer.format = FormatOf(context, options);
-  writer.show_session = options.session == "all" || options.session == "*";
+  writer.show_session = SessionOf(options) == "*";
   writer.color = UseColor(context.color, *context.output);
   return MakeEventWriter(writer, *context.output);
 }
@@ -99,7 +105,7 @@ grpc::Status WriteAnswer(const VerbContext& context, const v1::QueryRequest& req
 absl::StatusOr<v1::EventFilter> MakeFilter(const TimelineOptions& options, absl::Time now,
                                            absl::TimeZone zone) {
   v1::EventFilter filter;
-  filter.set_session(options.session == "all" ? "*" : options.session);
+  filter.set_session(SessionOf(options));
   for (const auto& [text, set] : {std::pair(&options.since, &v1::EventFilter::set_since_ns),
                                   std::pair(&options.until, &v1::EventFilter::set_until_ns)}) {
     if (text->empty()) continue;

@@ -88,9 +88,9 @@ std::optional<ReceivedSignal> SignalInbox::Wait(absl::Time deadline) {
   while (true) {
     ReceivedSignal signal;
     if (read(read_end_.get(), &signal, sizeof signal) == sizeof signal) return signal;
-    const absl::Duration left = deadline - absl::Now();
+    const absl::Duration left = std::min(deadline - absl::Now(), absl::Hours(1));
     if (left <= absl::ZeroDuration()) return std::nullopt;
-    const int64_t milliseconds = std::min<int64_t>(absl::ToInt64Milliseconds(left) + 1, 3'600'000);
+    const int64_t milliseconds = absl::ToInt64Milliseconds(left) + 1;
     pollfd poll_fd{read_end_.get(), POLLIN, 0};
     poll(&poll_fd, 1, static_cast<int>(milliseconds));
   }

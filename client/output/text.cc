@@ -56,8 +56,10 @@ void AppendEscaped(const Rune& rune, std::string* out) {
   }
   if (!rune.valid || rune.code < 0x80) {
     absl::StrAppendFormat(out, "\\x%02x", rune.code);
+  } else if (rune.code > 0xffff) {
+    absl::StrAppendFormat(out, "\\U%08x", rune.code);
   } else {
-    absl::StrAppendFormat(out, rune.code > 0xffff ? "\\U%08x" : "\\u%04x", rune.code);
+    absl::StrAppendFormat(out, "\\u%04x", rune.code);
   }
 }
 

@@ -1,10 +1,14 @@
 #include "common/kernel/seccomp_listener.h"
 
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/base/status.h"
 
 #ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
@@ -15,6 +19,17 @@
 #endif
 
 namespace agentmon {
+
+absl::Status CheckSeccompListener(int fd) {
+  char target[64] = {};
+  const std::string link = absl::StrCat("/proc/self/fd/", fd);
+  const ssize_t n = readlink(link.c_str(), target, sizeof(target) - 1);
+  if (n < 0) return ErrnoStatus(errno, absl::StrCat("readlink ", link));
+  if (absl::string_view(target) != "anon_inode:seccomp notify") {
+    return absl::InvalidArgumentError("the descriptor that was handed over is no seccomp listener");
+  }
+  return absl::OkStatus();
+}
 
 ReceiveResult ReceiveNotify(int listener, seccomp_notif* request) {
   std::memset(request, 0, sizeof(*request));  // the kernel refuses anything else (EINVAL)

@@ -14,6 +14,10 @@ namespace agentmon {
 inline constexpr unsigned long kSeccompWaitKillable = 1UL
                                                       << 5;  // SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 5.19
 
+// InvalidArgument when the descriptor is something else. A client chooses what it hands over, and anything
+// that polls readable for ever would keep a reader busy.
+absl::Status CheckSeccompListener(int fd);
+
 enum class ReceiveResult { kRequest, kNone, kClosed };
 
 // Receives one request into *request, which the kernel fills before the call returns: memory shared with

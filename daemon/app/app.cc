@@ -147,6 +147,7 @@ App::~App() {
   server_.reset();
   if (listener_.valid() || rpc_ != nullptr) ::unlink(config_.socket_path().c_str());
   workers_.reset();
+  if (sessions_ != nullptr) sessions_->EndEmpty();
   if (pipeline_ != nullptr) pipeline_->EndAll();
   observation_.reset();
   sessions_.reset();

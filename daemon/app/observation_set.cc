@@ -7,6 +7,7 @@
 #include "bpf/event_abi.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/kernel/seccomp_listener.h"
 #include "daemon/event/kinds.h"
 
 namespace agentmon {
@@ -134,6 +135,7 @@ void ObservationSet::OnHolderGone() {
 
 absl::Status ObservationSet::AddListener(uint64_t cgroup_id, UniqueFd listener) {
   if (notify_ == nullptr || holder_lost_) return absl::UnavailableError(missing_[v1::NOTIFY]);
+  RETURN_IF_ERROR(CheckSeccompListener(listener.get()));
   RETURN_IF_ERROR(holder_->Add(cgroup_id, listener.get()));
   return notify_->AddListener(cgroup_id, std::move(listener));
 }

@@ -29,7 +29,7 @@ void ProcessTree::Seed(const SeedProcess& seed) {
   }
   // A successor with the same pid is known already: the seed is older.
   if (found != live_.end() && found->second.key.start_ns > seed.key.start_ns) return;
-  Insert({seed.key, seed.parent, seed.exe, seed.uid, seed.cgroup_id, 0}, 0);
+  Insert({seed.key, seed.parent, seed.exe, seed.uid, seed.cgroup_id, 0, "", 0}, 0);
 }
 
 void ProcessTree::Learn(const Decoded& decoded) {
@@ -54,7 +54,7 @@ ProcessTree::Node* ProcessTree::Know(const Event& event, uint64_t cgroup_id) {
     if (node.key.start_ns == 0) node.key = key;  // from /proc, which does not tell births exactly
     if (node.key == key) return &node;
   }
-  return Insert({key, {}, "", event.uid(), cgroup_id, 0}, event.boot_ns());
+  return Insert({key, {}, "", event.uid(), cgroup_id, 0, "", 0}, event.boot_ns());
 }
 
 ProcessTree::Node* ProcessTree::Insert(Node node, int64_t now_ns) {
@@ -80,6 +80,9 @@ void ProcessTree::OnExec(const Decoded& decoded) {
   const Event& event = decoded.event;
   Node* node = Know(event, decoded.cgroup_id);
   if (node == nullptr) return;
+  // Records of other sources come later than the exec's; what was done before it was another program's doing.
+  node->exe_before = std::move(node->exe);
+  node->exec_ns = event.boot_ns();
   node->exe = event.exe();
   node->uid = event.uid();
   node->cgroup_id = decoded.cgroup_id;
@@ -176,7 +179,10 @@ void ProcessTree::Stamp(Event* event, uint32_t tid) {
     process->set_start_ns(node->key.start_ns);
     if (event->uid() == 0) event->set_uid(node->uid);
   }
-  if (event->exe().empty()) event->set_exe(node->exe);
+  if (event->exe().empty()) {
+    event->set_exe(event->boot_ns() < node->exec_ns && !node->exe_before.empty() ? node->exe_before
+                                                                                 : node->exe);
+  }
   if (node->parent.pid != 0) node->parent.To(event->mutable_parent());
 }
 

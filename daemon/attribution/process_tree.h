@@ -32,7 +32,9 @@ class ProcessTree {
     std::string exe;
     uint32_t uid = 0;
     uint64_t cgroup_id = 0;
-    int64_t exited_ns = 0;  // 0 = as far as is known it runs
+    int64_t exited_ns = 0;   // 0 = as far as is known it runs
+    std::string exe_before;  // until exec_ns, when its last exec is known
+    int64_t exec_ns = 0;
   };
 
   ProcessTree() : ProcessTree(ProcFs(), Options()) {}

@@ -41,7 +41,8 @@ std::string WithoutOurPid(std::string path, pid_t tgid) {
 // /proc/self, /dev/fd and the like mean the caller, and are written down so without asking the file system,
 // where they would mean us. Nothing else below these two needs resolving. Empty for any other path.
 std::string WellKnown(absl::string_view path, pid_t tgid) {
-  if (!absl::StartsWith(path, "/proc/") && !absl::StartsWith(path, "/dev/")) return "";
+  const bool device = absl::StartsWith(path, "/dev/") && !absl::StartsWith(path, "/dev/shm/");
+  if (!absl::StartsWith(path, "/proc/") && !device) return "";
   const std::string normal = NormalizePath(path);
   absl::string_view rest = normal;
   if (absl::ConsumePrefix(&rest, "/dev/fd/")) return absl::StrCat("/proc/", tgid, "/fd/", rest);

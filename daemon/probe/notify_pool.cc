@@ -1,6 +1,5 @@
 #include "daemon/probe/notify_pool.h"
 
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -24,13 +23,10 @@ constexpr uint64_t kWakeKey = 0;  // no cgroup has this id
 constexpr int64_t kIdle = 0;
 constexpr int64_t kReplaced = -1;
 
-// An agent waits for this thread: on a busy machine it must not queue for a processor. Where that is refused,
-// it does.
-void RunAtOnce() {
-  const sched_param lowest{.sched_priority = 1};
-  if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &lowest) == 0) return;
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), -20);
-}
+// An agent waits for this thread: on a busy machine it must not queue for a processor. Not a real-time class:
+// its threads do not take the caller's processor over on a synchronous wake-up, which costs more than it
+// wins.
+void RunAtOnce() { setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), -20); }
 
 int64_t NowNs() {
   timespec ts{};

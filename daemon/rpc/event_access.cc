@@ -18,6 +18,12 @@ absl::Status NarrowToCaller(const Caller& caller, v1::EventFilter* filter) {
     return Refusal(absl::StatusCode::kPermissionDenied, "IN_A_SESSION",
                    "this process is inside a session of another daemon, or of none that is known");
   }
+  const std::string& asked = filter->session();
+  if (!asked.empty() && asked != "*" && asked != caller.session) {
+    return Refusal(absl::StatusCode::kPermissionDenied, "IN_A_SESSION",
+                   "a process inside a session sees the timeline of its own session only",
+                   "leave --session out, or ask from a shell outside the session");
+  }
   filter->set_session(caller.session);
   return absl::OkStatus();
 }

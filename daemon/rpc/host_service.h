@@ -21,7 +21,9 @@ class HostService final : public v1::Host::Service {
               deps_.core, [this, caller]() -> absl::StatusOr<v1::StatusResponse> {
                 v1::StatusResponse status = status_();
                 status.set_role(std::string(RoleName(caller.role)));
-                status.set_sessions(static_cast<uint32_t>(deps_.manager.List(caller).size()));
+                const size_t own = caller.role == Role::kAgent ? (caller.session.empty() ? 0 : 1)
+                                                               : deps_.manager.List(caller).size();
+                status.set_sessions(static_cast<uint32_t>(own));
                 return status;
               });
         });

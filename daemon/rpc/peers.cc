@@ -97,6 +97,10 @@ absl::StatusOr<UniqueFd> Peers::Admit(UniqueFd connection) {
   RETURN_IF_ERROR(Place(caller));
 
   absl::MutexLock lock(&mutex_);
+  if (connections_.size() >= sweep_at_) {
+    ForgetClosed();
+    sweep_at_ = std::max(kSweepAtLeast, 2 * connections_.size());
+  }
   if (connections_.size() >= limits_.connections || CountOf(cred.uid) >= limits_.connections_per_uid) {
     ForgetClosed();
     if (connections_.size() >= limits_.connections || CountOf(cred.uid) >= limits_.connections_per_uid) {

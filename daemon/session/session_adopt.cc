@@ -139,7 +139,7 @@ void SessionManager::FinishWatch(const Caller& caller, pid_t pid, uint64_t watch
     deps_.observation.RemoveSession(watch);
     return done(made.status());
   }
-  const StatePtr state = *made;
+  const StatePtr& state = *made;
   state->cgroup_id = watch;
   by_cgroup_[watch] = state;
   state->info.set_state(v1::Session::RUNNING);

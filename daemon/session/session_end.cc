@@ -51,6 +51,21 @@ void SessionManager::EndWhenSettled(const StatePtr& state, int tries_left) {
   });
 }
 
+void SessionManager::EndEmpty() {
+  std::vector<StatePtr> states;
+  for (const auto& [id, state] : sessions_) states.push_back(state);
+  for (const StatePtr& state : states) {
+    if (!state->cgroup.has_value()) {
+      End(state, "the daemon stopped");
+      continue;
+    }
+    const auto populated = state->cgroup->Populated();
+    if (!populated.ok() || *populated) continue;
+    End(state, state->populated_once ? "its last process ended"
+                                     : "the daemon stopped before its first process came");
+  }
+}
+
 void SessionManager::Stop(const Caller& caller, const v1::StopRequest& request, Done<v1::StopResponse> done) {
   if (caller.role == Role::kAgent) {
     return done(Refusal(absl::StatusCode::kPermissionDenied, "IN_A_SESSION",
@@ -87,7 +102,7 @@ void SessionManager::BeginStop(const StatePtr& state, const v1::StopRequest& req
     state->info.set_state(v1::Session::STOPPING);
     Emit(*state, v1::SessionChange::STOP_REQUESTED, state->stopped_by);
   }
-  const auto kill = [this, alive = alive_, state] {
+  const auto kill = [alive = alive_, state] {
     if (!*alive || state->ended) return;
     if (const absl::Status s = state->cgroup->Kill(); !s.ok())
       LogError("stop ", state->info.id(), ": ", s.message());

@@ -130,7 +130,12 @@ absl::StatusOr<SessionManager::StatePtr> SessionManager::Make(uid_t uid, v1::Ses
       return WithContext(ready, "start a session");
     }
   }
-  for (const v1::SourceState& source : deps_.observation.Sources()) *state->info.add_sources() = source;
+  for (const v1::SourceState& source : deps_.observation.Sources()) {
+    v1::SourceState* own = state->info.add_sources();
+    *own = source;
+    own->clear_events();  // of the session from here on
+    own->clear_lost();
+  }
   sessions_[state->info.id()] = state;
   if (state->cgroup.has_value()) by_cgroup_[state->cgroup_id] = state;
   return state;
@@ -339,6 +344,13 @@ void SessionManager::OnEvent(const Event& event) {
   if (it == sessions_.end()) return;
   const StatePtr state = it->second;
   state->info.set_events(state->info.events() + 1);
+  for (v1::SourceState& source : *state->info.mutable_sources()) {
+    if (source.source() != event.source()) continue;
+    if (event.kind() == v1::LOSS)
+      source.set_lost(source.lost() + event.loss().lost());
+    else
+      source.set_events(source.events() + 1);
+  }
   if (event.judgement().decision() == v1::DENY) state->info.set_denials(state->info.denials() + 1);
   if (event.kind() == v1::EXIT && state->info.origin() == v1::Session::WATCH &&
       deps_.observation.WatchEnded(state->cgroup_id)) {

@@ -76,6 +76,9 @@ class SessionManager : public EventSink {
   // For sessions that start from now on.
   void SetSessionsPerUid(size_t limit) { limits_.sessions_per_uid = limit; }
 
+  // When the daemon stops: ends what is empty, or never began; the others go on without it.
+  void EndEmpty();
+
   // Which session a record's cgroup means: its id, or empty.
   std::string SessionOfCgroup(uint64_t cgroup_id) const;
 

@@ -31,7 +31,10 @@ class Damaged {
     store->UpsertSession(MakeSession("session-2", 1000));
     store->OnEvent(MakeEvent("session-2", 1));
     REQUIRE(store->Flush(absl::Seconds(10)));
-    CHECK(QuerySession(*store, "*").size() == 1);
+    const std::vector<Event> events = QuerySession(*store, "*");
+    REQUIRE(events.size() == 2);
+    const Event& loss = events[events[0].kind() == v1::LOSS ? 0 : 1];
+    CHECK(loss.loss().where().find("set aside as agentmon.db.corrupt-") != std::string::npos);
     CHECK(store->Verify()->intact());
     CHECK(dir_.Names(".corrupt-").size() >= 1);
     store.reset();

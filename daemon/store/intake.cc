@@ -43,7 +43,14 @@ void Intake::PushSession(const v1::Session& session) {
 Intake::Chunk& Intake::RoomFor(size_t size) {
   if (chunks_.empty() || chunks_.back().items.size() >= kChunkItems ||
       chunks_.back().bytes.size() + size > kChunkBytes) {
-    chunks_.emplace_back();
+    if (spares_.empty()) {
+      chunks_.emplace_back();
+      chunks_.back().bytes.reserve(kChunkBytes);
+      chunks_.back().items.reserve(kChunkItems);
+    } else {
+      chunks_.push_back(std::move(spares_.back()));
+      spares_.pop_back();
+    }
   }
   return chunks_.back();
 }
@@ -74,18 +81,30 @@ void Intake::Take(size_t events, std::deque<Chunk>* out) {
   }
 }
 
-void Intake::Forget(const Chunk& chunk) {
+void Intake::Forget(Chunk chunk) {
   waiting_events_ -= chunk.events;
   waiting_bytes_ -= chunk.bytes.size();
   done_ += chunk.items.size();
+  if (spares_.size() >= kMostSpares || chunk.bytes.capacity() > 2 * kChunkBytes) return;
+  chunk.bytes.clear();
+  chunk.items.clear();
+  chunk.events = 0;
+  chunk.published = false;
+  spares_.push_back(std::move(chunk));
 }
 
-void Intake::Done(const Chunk& chunk) {
+void Intake::ReleaseSpares() {
+  std::vector<Chunk> unused;
   absl::MutexLock lock(&mutex_);
-  Forget(chunk);
+  unused.swap(spares_);
 }
 
-void Intake::GiveUp(const Chunk& chunk) {
+void Intake::Done(Chunk chunk) {
+  absl::MutexLock lock(&mutex_);
+  Forget(std::move(chunk));
+}
+
+void Intake::GiveUp(Chunk chunk) {
   absl::MutexLock lock(&mutex_);
   Event event;
   size_t at = 0;
@@ -96,7 +115,7 @@ void Intake::GiveUp(const Chunk& chunk) {
     }
     at += item.size;
   }
-  Forget(chunk);
+  Forget(std::move(chunk));
 }
 
 void Intake::AddLost(const std::string& session, v1::Source source, uint64_t lost) {

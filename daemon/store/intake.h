@@ -53,8 +53,8 @@ class Intake {
   // Moves at most `events` events, in whole chunks, to the end of *out. What was taken counts as waiting
   // until it is Done or given up.
   void Take(size_t events, std::deque<Chunk>* out);
-  void Done(const Chunk& chunk);
-  void GiveUp(const Chunk& chunk);
+  void Done(Chunk chunk);
+  void GiveUp(Chunk chunk);
   void CountLost(const std::string& session, v1::Source source, uint64_t lost);
   // The losses that no LOSS event tells of yet; PutBack when it could not be written.
   Losses TakeLosses();
@@ -64,24 +64,31 @@ class Intake {
   bool Flush(absl::Duration timeout);
   void Close();
 
+  // Gives back memory that nothing waits in.
+  void ReleaseSpares();
+
   bool closed() const;
   bool has_losses() const;
   uint64_t lost() const;     // ever
   uint64_t waiting() const;  // events
 
  private:
-  static constexpr size_t kChunkItems = 2048;
-  static constexpr size_t kChunkBytes = 512 << 10;
+  // Chunks have room for this from the start and are used again: growing or mapping memory takes a lock of
+  // the kernel's that the writer's disk accesses can hold for long.
+  static constexpr size_t kChunkItems = 1024;
+  static constexpr size_t kChunkBytes = 64 << 10;
+  static constexpr size_t kMostSpares = 64;
   static constexpr size_t kGatheredEvents = 8192;
 
   Chunk& RoomFor(size_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddLost(const std::string& session, v1::Source source, uint64_t lost)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Forget(const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Forget(Chunk chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Limits limits_;
   mutable absl::Mutex mutex_;
   std::deque<Chunk> chunks_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Chunk> spares_ ABSL_GUARDED_BY(mutex_);  // empty ones
   size_t queued_events_ ABSL_GUARDED_BY(mutex_) = 0;   // in chunks_
   size_t waiting_events_ ABSL_GUARDED_BY(mutex_) = 0;  // these and what the writer has in hand
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

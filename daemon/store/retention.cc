@@ -34,7 +34,7 @@ absl::StatusOr<bool> LaterIfBusy(const absl::Status& status) {
 
 }  // namespace
 
-const PruneCandidate* PickVictim(const std::vector<PruneCandidate>& candidates) {
+std::vector<PruneCandidate> PickVictims(const std::vector<PruneCandidate>& candidates) {
   std::map<uint32_t, Average> sessions_of;
   Average uids;
   for (const PruneCandidate& candidate : candidates) {
@@ -44,17 +44,16 @@ const PruneCandidate* PickVictim(const std::vector<PruneCandidate>& candidates) 
     uids.bytes += candidate.bytes;
   }
   uids.members = sessions_of.size();
-  const PruneCandidate* victim = nullptr;
+  std::vector<PruneCandidate> victims;
   for (const PruneCandidate& candidate : candidates) {
     const Average& sessions = sessions_of[candidate.uid];
-    if (uids.IsSmall(sessions.bytes) || sessions.IsSmall(candidate.bytes)) continue;
-    if (victim == nullptr || candidate.from_seq < victim->from_seq) victim = &candidate;
+    if (!uids.IsSmall(sessions.bytes) && !sessions.IsSmall(candidate.bytes)) victims.push_back(candidate);
   }
-  return victim;
+  return victims;
 }
 
-Retention::Retention(BatchWriter& file, const StateDir& dir, const Clock& clock, RetentionLimits limits)
-    : file_(file), dir_(dir), clock_(clock), limits_(limits) {}
+Retention::Retention(BatchWriter& file, const Clock& clock, RetentionLimits limits)
+    : file_(file), clock_(clock), limits_(limits) {}
 
 absl::Status Retention::Prepare() {
   if (prepared_) return absl::OkStatus();
@@ -71,6 +70,8 @@ absl::Status Retention::Prepare() {
           "DELETE FROM events INDEXED BY events_session WHERE session = ? AND wall_ns BETWEEN ? AND ? "
           "AND seq BETWEEN ? AND ? AND ",
           kKeptSql, " = ?")));
+  ASSIGN_OR_RETURN(remove_class_, db.Prepare(absl::StrCat("DELETE FROM events WHERE seq BETWEEN ? AND ? AND ",
+                                                          kKeptSql, " = ?")));
   ASSIGN_OR_RETURN(mark_batch_,
                    db.Prepare("UPDATE batches SET parts = ?, content_pruned = ? WHERE last_seq = ?"));
   prepared_ = true;
@@ -78,7 +79,7 @@ absl::Status Retention::Prepare() {
 }
 
 uint64_t Retention::TargetBytes() const {
-  return limits_.max_bytes - std::min<uint64_t>(limits_.max_bytes / 8, 64 << 20);  // room for the log
+  return limits_.max_bytes - std::min<uint64_t>(limits_.max_bytes / 8, 100 << 20);  // room for the log
 }
 
 absl::StatusOr<uint64_t> Retention::UsedBytes() {
@@ -135,11 +136,11 @@ absl::StatusOr<bool> Retention::PruneSlice(bool by_age) {
     if (!more) age_checked_ = absl::Now();
   }
   while (!more) {
-    std::optional<Victim> victim = OverShare();
+    std::optional<Victims> victims = OverShare();
     ASSIGN_OR_RETURN(const uint64_t used, UsedBytes());
-    if (!victim && used > TargetBytes()) victim = ForSpace();
-    if (!victim) break;
-    RETURN_IF_ERROR(PruneSession(*victim));
+    if (!victims && used > TargetBytes()) victims = PickIn(std::nullopt);
+    if (!victims) break;
+    RETURN_IF_ERROR(Prune(*victims));
     more = absl::Now() >= until;
   }
   RETURN_IF_ERROR(FoldPrunedBatches());
@@ -163,8 +164,8 @@ absl::StatusOr<bool> Retention::PruneOld(absl::Time until) {
       const auto seq = static_cast<uint64_t>(find.ColumnInt(0));
       if (!kept) plain_from_ns_ = find.ColumnInt(1);
       find.Reset();
-      ASSIGN_OR_RETURN(const uint64_t last_seq, PruneBatchAt(seq, 0, kept));
-      if (last_seq == 0) break;  // a row of no batch: not ours to remove
+      ASSIGN_OR_RETURN(const Pruned pruned, PruneBatchAt(seq, nullptr, kept));
+      if (pruned.last_seq == 0) break;  // a row of no batch: not ours to remove
       if (absl::Now() >= until) return true;
     }
   }
@@ -181,58 +182,73 @@ std::vector<PruneCandidate> Retention::Candidates(bool kept, std::optional<uint3
   return candidates;
 }
 
-std::optional<Retention::Victim> Retention::OverShare() const {
+Retention::Victims Retention::MakeVictims(const std::vector<PruneCandidate>& picked, bool kept) {
+  Victims victims{{}, kept, picked.front().from_seq};
+  for (const PruneCandidate& candidate : picked) {
+    victims.sessions.push_back(candidate.session);
+    victims.from_seq = std::min(victims.from_seq, candidate.from_seq);
+  }
+  std::sort(victims.sessions.begin(), victims.sessions.end());
+  return victims;
+}
+
+std::optional<Retention::Victims> Retention::OverShare() const {
   const auto session_bytes =
       static_cast<uint64_t>(limits_.session_share * static_cast<double>(limits_.max_bytes));
   const auto uid_bytes = static_cast<uint64_t>(limits_.uid_share * static_cast<double>(limits_.max_bytes));
   absl::flat_hash_map<uint32_t, uint64_t> by_uid;
   for (const auto& [num, entry] : file_.sessions().entries()) {
     const SessionUsage& usage = entry->usage;
-    if (usage.kept.bytes > session_bytes / 2) return Victim{num, true};
-    if (usage.bytes() > session_bytes) return Victim{num, usage.plain.rows == 0};
-    by_uid[entry->uid] += usage.bytes();
-  }
-  for (const auto& [uid, bytes] : by_uid) {
-    if (bytes <= uid_bytes) continue;
-    for (const bool kept : {false, true}) {
-      const std::vector<PruneCandidate> candidates = Candidates(kept, uid);
-      const PruneCandidate* const victim = PickVictim(candidates);
-      if (victim != nullptr) return Victim{victim->session, kept};
+    const bool kept = usage.kept.bytes > session_bytes / 2 || usage.plain.rows == 0;
+    if (usage.kept.bytes > session_bytes / 2 || usage.bytes() > session_bytes) {
+      return Victims{{num}, kept, kept ? usage.kept.from_seq : usage.plain.from_seq};
     }
+    if (usage.bytes() > 0 && num != kDaemonSession) by_uid[entry->uid] += usage.bytes();
+  }
+  if (by_uid.size() < 2) return std::nullopt;
+  for (const auto& [uid, bytes] : by_uid) {
+    if (bytes > uid_bytes) return PickIn(uid);
   }
   return std::nullopt;
 }
 
-std::optional<Retention::Victim> Retention::ForSpace() const {
+// Of one uid or of all: plain rows while there are any.
+std::optional<Retention::Victims> Retention::PickIn(std::optional<uint32_t> uid) const {
   for (const bool kept : {false, true}) {
-    const std::vector<PruneCandidate> candidates = Candidates(kept, std::nullopt);
-    const PruneCandidate* const victim = PickVictim(candidates);
-    if (victim != nullptr) return Victim{victim->session, kept};
+    const std::vector<PruneCandidate> picked = PickVictims(Candidates(kept, uid));
+    if (!picked.empty()) return MakeVictims(picked, kept);
   }
   return std::nullopt;
 }
 
-absl::Status Retention::PruneSession(Victim victim) {
-  SessionTable::Entry& entry = *file_.sessions().entries()[victim.session];
-  ClassUsage& usage = entry.usage.of(victim.kept);
-  const uint64_t at_once = std::min(kVictimBytes, limits_.max_bytes / kVictimPart);
-  const uint64_t enough = usage.bytes - std::min(usage.bytes, at_once);
-  file_.sessions().MarkChanged(entry);
+absl::Status Retention::Prune(const Victims& victims) {
+  const uint64_t enough = std::min(kVictimBytes, limits_.max_bytes / kVictimPart);
   const absl::Time until = absl::Now() + kSlice;
-  while (usage.rows > 0 && usage.bytes >= enough && absl::Now() < until) {
-    ASSIGN_OR_RETURN(const uint64_t last_seq, PruneBatchAt(usage.from_seq, victim.session, victim.kept));
-    if (last_seq == 0) usage.rows = usage.bytes = 0;  // the rows are gone, but not by us
-    usage.from_seq = last_seq + 1;
+  uint64_t freed = 0, from_seq = victims.from_seq;
+  bool rows_left = true;
+  while (freed < enough && rows_left && absl::Now() < until) {
+    ASSIGN_OR_RETURN(const Pruned pruned, PruneBatchAt(from_seq, &victims.sessions, victims.kept));
+    rows_left = pruned.last_seq != 0;
+    if (rows_left) from_seq = pruned.last_seq + 1;
+    freed += pruned.bytes;
+  }
+  for (const int64_t session : victims.sessions) {
+    SessionTable::Entry& entry = *file_.sessions().entries()[session];
+    ClassUsage& usage = entry.usage.of(victims.kept);
+    usage.from_seq = std::max(usage.from_seq, from_seq);
+    if (!rows_left) usage.rows = usage.bytes = 0;  // the rows are gone, but not by us
+    file_.sessions().MarkChanged(entry);
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint64_t> Retention::PruneBatchAt(uint64_t seq, int64_t session, bool kept) {
+absl::StatusOr<Retention::Pruned> Retention::PruneBatchAt(uint64_t seq, const std::vector<int64_t>* sessions,
+                                                          bool kept) {
   find_batch_.Int(static_cast<int64_t>(seq));
   ASSIGN_OR_RETURN(const bool row, find_batch_.Step());
   if (!row) {
     find_batch_.Reset();
-    return 0;
+    return Pruned();
   }
   Batch batch;
   batch.last_seq = static_cast<uint64_t>(find_batch_.ColumnInt(0));
@@ -242,35 +258,51 @@ absl::StatusOr<uint64_t> Retention::PruneBatchAt(uint64_t seq, int64_t session, 
   absl::StatusOr<std::vector<Part>> parts = DecodeParts(find_batch_.ColumnBytes(5));
   find_batch_.Reset();
   if (!parts.ok()) return parts.status();
-  if (session == 0 && batch.first_seq > seq) return 0;
-  bool changed = false, all_pruned = true;
+  if (sessions == nullptr && batch.first_seq > seq) return Pruned();
+  std::vector<Part*> chosen;
+  bool all_of_class = true, all_pruned = true;
   for (Part& part : *parts) {
-    if (!part.pruned && part.kept == kept && (session == 0 || part.session == session)) {
-      RETURN_IF_ERROR(RemoveRows(batch, part));
-      changed = true;
-    }
-    all_pruned &= part.pruned;
+    const bool is_chosen =
+        !part.pruned && part.kept == kept &&
+        (sessions == nullptr || std::binary_search(sessions->begin(), sessions->end(), part.session));
+    if (is_chosen) chosen.push_back(&part);
+    all_of_class &= is_chosen || part.pruned || part.kept != kept;
+    all_pruned &= is_chosen || part.pruned;
   }
-  if (session == 0 && !changed) return 0;
-  if (changed) {
-    const std::string encoded = EncodeParts(*parts);
-    RETURN_IF_ERROR(
-        mark_batch_.Blob(encoded).Int(all_pruned).Int(static_cast<int64_t>(batch.last_seq)).Run());
-    if (all_pruned && pruned_batches_) ++*pruned_batches_;
-  }
-  return batch.last_seq;
+  Pruned pruned{batch.last_seq, 0};
+  if (chosen.empty()) return sessions == nullptr ? Pruned() : pruned;
+  RETURN_IF_ERROR(RemoveRows(batch, chosen, all_of_class));
+  for (const Part* part : chosen) pruned.bytes += part->bytes;
+  const std::string encoded = EncodeParts(*parts);
+  RETURN_IF_ERROR(mark_batch_.Blob(encoded).Int(all_pruned).Int(static_cast<int64_t>(batch.last_seq)).Run());
+  if (all_pruned && pruned_batches_) ++*pruned_batches_;
+  return pruned;
 }
 
-absl::Status Retention::RemoveRows(const Batch& batch, Part& part) {
-  remove_.Int(part.session).Int(batch.min_ns).Int(batch.max_ns).Int(static_cast<int64_t>(batch.first_seq));
-  RETURN_IF_ERROR(remove_.Int(static_cast<int64_t>(batch.last_seq)).Int(part.kept).Run());
-  part.pruned = true;
-  const auto found = file_.sessions().entries().find(part.session);
-  if (found == file_.sessions().entries().end()) return absl::OkStatus();
-  ClassUsage& usage = found->second->usage.of(part.kept);
-  usage.rows -= std::min<uint64_t>(usage.rows, part.rows);
-  usage.bytes -= std::min(usage.bytes, part.bytes);
-  file_.sessions().MarkChanged(*found->second);
+absl::Status Retention::RemoveRows(const Batch& batch, const std::vector<Part*>& parts, bool all_of_class) {
+  const auto first_seq = static_cast<int64_t>(batch.first_seq),
+             last_seq = static_cast<int64_t>(batch.last_seq);
+  if (all_of_class) {
+    RETURN_IF_ERROR(remove_class_.Int(first_seq).Int(last_seq).Int(parts.front()->kept).Run());
+  }
+  for (Part* part : parts) {
+    if (!all_of_class) {
+      remove_.Int(part->session)
+          .Int(batch.min_ns)
+          .Int(batch.max_ns)
+          .Int(first_seq)
+          .Int(last_seq)
+          .Int(part->kept);
+      RETURN_IF_ERROR(remove_.Run());
+    }
+    part->pruned = true;
+    const auto found = file_.sessions().entries().find(part->session);
+    if (found == file_.sessions().entries().end()) continue;
+    ClassUsage& usage = found->second->usage.of(part->kept);
+    usage.rows -= std::min<uint64_t>(usage.rows, part->rows);
+    usage.bytes -= std::min(usage.bytes, part->bytes);
+    file_.sessions().MarkChanged(*found->second);
+  }
   return absl::OkStatus();
 }
 

@@ -4,7 +4,9 @@
 //   1. rows older than max_age go; kept rows (denials, questions, losses, session changes) after kept_max_age
 //   2. a session over its share of max_bytes loses its own oldest plain rows, then its own oldest kept ones;
 //      kept rows alone may take half of the share
-//   3. a uid over its share loses the oldest rows of its sessions, but not of small ones
+//   3. while several uids have rows, one over its share loses the oldest rows of its sessions, but not of
+//   small
+//      ones
 //   4. over max_bytes, the oldest plain rows go, but not of small sessions nor of small uids; kept rows in
 //   the
 //      same way once no plain row is left
@@ -20,7 +22,6 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "daemon/store/batch_writer.h"
-#include "daemon/store/state_dir.h"
 
 namespace agentmon {
 
@@ -40,12 +41,12 @@ struct PruneCandidate {
   uint64_t bytes = 0;
   uint64_t from_seq = 0;
 };
-// The oldest candidate that is not small. Null when there is none.
-const PruneCandidate* PickVictim(const std::vector<PruneCandidate>& candidates);
+// The candidates that are not small; none only when there are none.
+std::vector<PruneCandidate> PickVictims(const std::vector<PruneCandidate>& candidates);
 
 class Retention {
  public:
-  Retention(BatchWriter& file, const StateDir& dir, const Clock& clock, RetentionLimits limits);
+  Retention(BatchWriter& file, const Clock& clock, RetentionLimits limits);
 
   void SetLimits(const RetentionLimits& limits) { limits_ = limits; }
   // Makes room as fast as rows come in; returns soon while the limit is kept. True when there was something
@@ -57,21 +58,28 @@ class Retention {
   int64_t OldestNs();
 
  private:
-  struct Victim {
-    int64_t session;
-    bool kept;
+  // What loses its oldest rows, all together: batch by batch, so that pages are emptied and not only thinned.
+  struct Victims {
+    std::vector<int64_t> sessions;  // sorted; never empty
+    bool kept = false;
+    uint64_t from_seq = 0;  // no row of theirs lies before this
   };
 
   absl::Status Prepare();
   absl::StatusOr<bool> PruneSlice(bool by_age);
   absl::StatusOr<bool> PruneOld(absl::Time until);
-  std::optional<Victim> OverShare() const;
-  std::optional<Victim> ForSpace() const;
-  absl::Status PruneSession(Victim victim);
-  // Removes the rows of one class: of one session, from the first batch at or after `seq` that has rows; of
-  // all sessions (0), from the batch of `seq`. The batch's last number, 0 when there is no such batch.
-  absl::StatusOr<uint64_t> PruneBatchAt(uint64_t seq, int64_t session, bool kept);
-  absl::Status RemoveRows(const Batch& batch, Part& part);
+  static Victims MakeVictims(const std::vector<PruneCandidate>& picked, bool kept);
+  std::optional<Victims> OverShare() const;
+  std::optional<Victims> PickIn(std::optional<uint32_t> uid) const;
+  absl::Status Prune(const Victims& victims);
+  // Removes the rows of one class from the first batch at or after `seq` that has rows. `sessions` null: of
+  // all sessions, and only when `seq` lies in that batch.
+  struct Pruned {
+    uint64_t last_seq = 0;  // of the batch, 0 = no such batch
+    uint64_t bytes = 0;
+  };
+  absl::StatusOr<Pruned> PruneBatchAt(uint64_t seq, const std::vector<int64_t>* sessions, bool kept);
+  absl::Status RemoveRows(const Batch& batch, const std::vector<Part*>& parts, bool all_of_class);
   absl::Status FoldPrunedBatches();
   absl::Status GiveBackPages(absl::Duration budget);
   absl::StatusOr<uint64_t> UsedBytes();
@@ -79,11 +87,10 @@ class Retention {
   std::vector<PruneCandidate> Candidates(bool kept, std::optional<uint32_t> uid) const;
 
   BatchWriter& file_;
-  const StateDir& dir_;
   const Clock& clock_;
   RetentionLimits limits_;
   bool prepared_ = false;
-  Statement page_count_, free_count_, oldest_, find_batch_, remove_, mark_batch_;
+  Statement page_count_, free_count_, oldest_, find_batch_, remove_, remove_class_, mark_batch_;
   std::optional<uint64_t> pruned_batches_;
   int64_t plain_from_ns_ = 0;  // no plain row is older
   absl::Time age_checked_ = absl::InfinitePast();

@@ -15,6 +15,8 @@ EventStore::Options SmallOptions(const TempDir& dir, const Clock& clock, uint64_
   return options;
 }
 
+uint64_t largest_bytes = 0;  // database and log, while Flood ran
+
 // Events of some 300 bytes, waiting for the store so that none is lost.
 void Flood(EventStore& store, const std::string& session, int events, bool denied = false,
            int64_t from_ns = 1'000'000) {
@@ -22,7 +24,9 @@ void Flood(EventStore& store, const std::string& session, int events, bool denie
     Event event = denied ? MakeDenial(session, from_ns + i) : MakeEvent(session, from_ns + i);
     event.mutable_file()->set_path(absl::StrCat(std::string(200, 'p'), i));
     store.OnEvent(event);
-    if (i % 2000 == 1999) REQUIRE(store.Flush(absl::Seconds(30)));
+    if (i % 2000 != 1999) continue;
+    REQUIRE(store.Flush(absl::Seconds(30)));
+    largest_bytes = std::max(largest_bytes, store.Status().bytes());
   }
   REQUIRE(store.Flush(absl::Seconds(30)));
 }
@@ -42,21 +46,21 @@ bool VerifiesIntact(EventStore& store) {
 
 }  // namespace
 
-TEST_CASE("the one that loses is the oldest session that is not small, of a uid that is not small") {
+TEST_CASE("those lose that are not small among their uid's sessions, of uids that are not small") {
   const auto pick = [](const std::vector<PruneCandidate>& candidates) {
-    const PruneCandidate* const victim = PickVictim(candidates);
-    return victim == nullptr ? 0 : victim->session;
+    std::vector<int64_t> sessions;
+    for (const PruneCandidate& victim : PickVictims(candidates)) sessions.push_back(victim.session);
+    return sessions;
   };
-  CHECK(pick({}) == 0);
-  CHECK(pick({{1, 1000, 10, 5}}) == 1);
+  using Sessions = std::vector<int64_t>;
+  CHECK(pick({}) == Sessions{});
+  CHECK(pick({{1, 1000, 10, 5}}) == Sessions{1});
   // The flood pays, although the others are older.
-  CHECK(pick({{1, 1000, 10, 1}, {2, 1000, 1000, 50}, {3, 1000, 10, 2}}) == 2);
-  // All alike: oldest first.
-  CHECK(pick({{1, 1000, 10, 7}, {2, 1000, 10, 3}, {3, 1000, 10, 5}}) == 2);
+  CHECK(pick({{1, 1000, 10, 1}, {2, 1000, 1000, 50}, {3, 1000, 10, 2}}) == Sessions{2});
+  // All about alike: all of them.
+  CHECK(pick({{1, 1000, 9, 1}, {2, 1000, 10, 3}, {3, 1000, 11, 5}}) == Sessions{1, 2, 3});
   // Many small sessions of one uid do not push out the one session of another.
-  CHECK(pick({{1, 1000, 10, 7}, {2, 1000, 10, 3}, {3, 1000, 10, 5}, {4, 1001, 6, 1}}) == 2);
-  // About alike is alike.
-  CHECK(pick({{1, 1000, 9, 1}, {2, 1000, 10, 3}, {3, 1000, 11, 5}}) == 1);
+  CHECK(pick({{1, 1000, 10, 7}, {2, 1000, 10, 3}, {3, 1000, 10, 5}, {4, 1001, 6, 1}}) == Sessions{1, 2, 3});
 }
 
 TEST_CASE("one session's flood pushes out neither other sessions' events nor any denial") {
@@ -69,8 +73,11 @@ TEST_CASE("one session's flood pushes out neither other sessions' events nor any
   Flood(*store, "quiet-same-uid", 100, false, 1);
   Flood(*store, "quiet-other-uid", 100, false, 1);
   Flood(*store, "flood", 50, true, 1);
+  largest_bytes = 0;
   Flood(*store, "flood", 60'000);
 
+  CHECK(largest_bytes > 4 * kMegabyte);
+  CHECK(largest_bytes < 11 * kMegabyte);
   CHECK(Count(*store, "quiet-same-uid") == 100);
   CHECK(Count(*store, "quiet-other-uid") == 100);
   CHECK(Count(*store, "flood", true) == 50);

@@ -39,7 +39,7 @@ INSERT INTO sessions VALUES(1, '', 0, '', 0, 0, NULL);
 // secure_delete is on in Debian's build and would make pruning write every page twice.
 constexpr char kWriterSettings[] =
     "PRAGMA trusted_schema=OFF; PRAGMA temp_store=MEMORY; PRAGMA secure_delete=OFF;"
-    "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=4000; PRAGMA journal_size_limit=67108864;"
+    "PRAGMA synchronous=NORMAL; PRAGMA journal_size_limit=100000000;"
     "PRAGMA cache_size=-65536;";
 
 absl::Status MakeTables(Database& database) {

@@ -32,6 +32,9 @@ struct SessionUsage {
   ClassUsage& of(bool kept_class) { return kept_class ? kept : plain; }
 };
 
+// sessions.num of id "": what the daemon says of itself, outside any session.
+inline constexpr int64_t kDaemonSession = 1;
+
 class SessionTable {
  public:
   // More executables than this in a session are stored with each event.

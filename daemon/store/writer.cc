@@ -24,6 +24,12 @@ constexpr absl::Duration kIdleRetry = absl::Seconds(10);
 // In trouble new events are looked at this often, to give them to the subscribers.
 constexpr absl::Duration kTroublePause = absl::Milliseconds(20);
 
+// How long the log may become before it is folded in: fewer times cost less, but the limit covers the log
+// too.
+uint64_t LogPages(uint64_t max_bytes) {
+  return std::clamp<uint64_t>(max_bytes / 16 / kPageBytes, 100, 10'000);
+}
+
 }  // namespace
 
 Writer::Writer(const StateDir& dir, const Clock& clock, Intake& intake, Options options)
@@ -102,7 +108,7 @@ void Writer::Run() {
     if (closed && (pending_.empty() || out_of_patience)) break;
   }
   if (!pending_.empty()) LogError("store: ", intake_.waiting(), " events were not written: ", trouble_);
-  for (const Intake::Chunk& chunk : pending_) intake_.GiveUp(chunk);
+  for (Intake::Chunk& chunk : pending_) intake_.GiveUp(std::move(chunk));
   pending_.clear();
   LogHead(true);
   if (file_ != nullptr && !file_->database().Checkpoint())
@@ -153,6 +159,7 @@ void Writer::Idle() {
     file_->database().ReleaseMemory();
   }
   events_ = std::vector<Event>();
+  intake_.ReleaseSpares();
   if (options_.on_idle) options_.on_idle();
   ::malloc_trim(0);
   idle_done_ = true;
@@ -164,7 +171,10 @@ absl::Status Writer::EnsureOpen() {
   retention_.reset();
   file_.reset();
   ASSIGN_OR_RETURN(OpenedDatabase opened, OpenForWriting(dir_, clock_.Wall()));
-  if (!opened.set_aside.empty()) set_aside_ = opened.set_aside;
+  if (!opened.set_aside.empty()) {
+    set_aside_ = opened.set_aside;
+    tell_set_aside_ = true;
+  }
   absl::StatusOr<std::unique_ptr<BatchWriter>> file =
       BatchWriter::Create(std::move(opened.database), last_seq_);
   if (absl::IsDataLoss(file.status())) {
@@ -173,8 +183,10 @@ absl::Status Writer::EnsureOpen() {
   }
   if (!file.ok()) return file.status();
   file_ = *std::move(file);
+  const std::string checkpoint = absl::StrCat("PRAGMA wal_autocheckpoint=", LogPages(limits().max_bytes));
+  RETURN_IF_ERROR(file_->database().Exec(checkpoint.c_str()));
   last_seq_ = logged_seq_ = file_->head().last_seq;
-  retention_ = std::make_unique<Retention>(*file_, dir_, clock_, limits());
+  retention_ = std::make_unique<Retention>(*file_, clock_, limits());
   inode_ = dir_.DatabaseInode();
   replay_sessions_ = true;
   if (options_.on_file_changed) options_.on_file_changed();
@@ -207,6 +219,7 @@ absl::Status Writer::WriteBatch() {
     return status;
   }
   last_seq_ = file_->head().last_seq;
+  tell_set_aside_ = false;
   OnSuccess();
   UpdateState();  // before anybody is told that the events are stored
   Published(chunks);
@@ -251,32 +264,37 @@ absl::Status Writer::PutChunk(const Intake::Chunk& chunk) {
 }
 
 absl::Status Writer::PutLosses(const Intake::Losses& losses) {
-  for (const auto& [key, lost] : losses) {
-    Event& event = NextEvent();
-    event.Clear();
-    event.set_kind(v1::LOSS);
-    event.set_session(key.first);
-    event.set_source(v1::DAEMON);
-    event.set_wall_ns(absl::ToUnixNanos(clock_.Wall()));
-    event.set_boot_ns(clock_.BootNs());
-    event.set_count(1);
-    event.mutable_loss()->set_source(key.second);
-    event.mutable_loss()->set_where("store");
-    event.mutable_loss()->set_lost(lost);
-    RETURN_IF_ERROR(file_->PutEvent(event));
-  }
-  return absl::OkStatus();
+  for (const auto& [key, lost] : losses) RETURN_IF_ERROR(PutLoss(key.first, key.second, "store", lost));
+  // How many events went with what was set aside nobody knows; that there is a break can be told.
+  if (!tell_set_aside_) return absl::OkStatus();
+  return PutLoss("", v1::DAEMON, absl::StrCat("store: ", set_aside_), 0);
+}
+
+absl::Status Writer::PutLoss(const std::string& session, v1::Source source, const std::string& where,
+                             uint64_t lost) {
+  Event& event = NextEvent();
+  event.Clear();
+  event.set_kind(v1::LOSS);
+  event.set_session(session);
+  event.set_source(v1::DAEMON);
+  event.set_wall_ns(absl::ToUnixNanos(clock_.Wall()));
+  event.set_boot_ns(clock_.BootNs());
+  event.set_count(1);
+  event.mutable_loss()->set_source(source);
+  event.mutable_loss()->set_where(where);
+  event.mutable_loss()->set_lost(lost);
+  return file_->PutEvent(event);
 }
 
 // After a commit: gives the events, now with their numbers, to the subscribers.
 void Writer::Published(size_t chunks) {
   size_t next = 0;
   for (size_t i = 0; i < chunks; ++i) {
-    const Intake::Chunk& chunk = pending_.front();
+    Intake::Chunk& chunk = pending_.front();
     for (size_t n = 0; n < chunk.events && options_.on_stored; ++n) {
       options_.on_stored(events_[next++], chunk.published);
     }
-    intake_.Done(chunk);
+    intake_.Done(std::move(chunk));
     pending_.pop_front();
   }
   while (next < used_events_ && options_.on_stored) options_.on_stored(events_[next++], false);
@@ -310,7 +328,7 @@ void Writer::OnFailure(const absl::Status& status, bool in_transaction) {
   internal_errors_ = absl::IsInternal(status) ? internal_errors_ + 1 : 0;
   if (internal_errors_ >= 3 && !pending_.empty()) {
     LogError("store: ", pending_.front().events, " events cannot be stored and are dropped");
-    intake_.GiveUp(pending_.front());
+    intake_.GiveUp(std::move(pending_.front()));
     pending_.pop_front();
   }
   if (trouble_.empty()) {
@@ -328,6 +346,7 @@ void Writer::SetAside(const absl::Status& why) {
   set_aside_ = aside.ok()
                    ? absl::StrCat("damaged database (", why.message(), ") set aside as ", *aside)
                    : absl::StrCat("damaged database (", why.message(), "), ", aside.status().message());
+  tell_set_aside_ = true;
   LogError("store: ", set_aside_);
 }
 

@@ -73,6 +73,8 @@ class Writer {
   absl::Status PutAll(size_t chunks, const Intake::Losses& losses);
   absl::Status PutChunk(const Intake::Chunk& chunk);
   absl::Status PutLosses(const Intake::Losses& losses);
+  absl::Status PutLoss(const std::string& session, v1::Source source, const std::string& where,
+                       uint64_t lost);
   Event& NextEvent();
   void Published(size_t chunks);
   void PublishWaiting();
@@ -100,6 +102,7 @@ class Writer {
   bool replay_sessions_ = false;
   std::string trouble_;
   std::string set_aside_;
+  bool tell_set_aside_ = false;  // by a LOSS event
   int internal_errors_ = 0;
   uint64_t last_seq_ = 0;
   absl::Time retry_at_ = absl::InfinitePast();

@@ -66,7 +66,7 @@ void ConnectUdp() {
   to.sin_family = AF_INET;
   to.sin_port = htons(9);
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  connect(g_socket, reinterpret_cast<sockaddr*>(&to), sizeof(to));
+  (void)connect(g_socket, reinterpret_cast<sockaddr*>(&to), sizeof(to));
 }
 
 struct Operation {

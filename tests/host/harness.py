@@ -142,7 +142,7 @@ class Daemon:
     def start(self):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_until(self.answers, 15, f"the daemon answers\n{self.log.read_text(errors='replace')[-2000:]}")
+        wait_until(self.answers, 60, f"the daemon answers\n{self.log.read_text(errors='replace')[-2000:]}")
         return self
 
     def answers(self):

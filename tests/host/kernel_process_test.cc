@@ -236,7 +236,8 @@ TEST_CASE("a program in memory only and one behind a mount have their names") {
         [&] {
           if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
             return 98;
-          const std::string outer = temp.path(), inner = outer + "/inner";
+          const std::string& outer = temp.path();
+          const std::string inner = outer + "/inner";
           if (mount("t", outer.c_str(), "tmpfs", 0, nullptr) != 0 || mkdir(inner.c_str(), 0755) != 0)
             return 96;
           if (mount("t", inner.c_str(), "tmpfs", 0, nullptr) != 0) return 95;

@@ -120,7 +120,8 @@ TEST_CASE("a listener whose end is seen while somebody else holds it is left alo
   FilteredChild child(Calls(1));
   UniqueFd listener = child.TakeListener();
   const UniqueFd held(fcntl(listener.get(), F_DUPFD_CLOEXEC, 3));
-  REQUIRE(pool->Add(1, std::move(listener)).ok());
+  const absl::Status added = pool->Add(1, std::move(listener));
+  REQUIRE(added.ok());
   child.Go();
   CHECK(child.Wait(5) == 0);
   REQUIRE(WaitFor([&] { return pool->listeners() == 0; }));

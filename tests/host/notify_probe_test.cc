@@ -31,15 +31,22 @@ struct Fixture {
   LoopTaskRunner core;
   RecordCollector seen;
   NotifyProbe probe;
+  bool attached = false;
 
-  explicit Fixture(NotifyProbe::Options options = {}) : probe(core, options) {
-    REQUIRE(probe.Attach(seen).ok());
+  explicit Fixture(NotifyProbe::Options options = {}) : probe(core, options) {}
+
+  // Attaches late, so that a first child is forked while there are no threads: sanitizers' allocators need
+  // that.
+  void Serve(uint64_t cgroup_id, FilteredChild& child) {
+    if (!attached) REQUIRE(probe.Attach(seen).ok());
+    attached = true;
+    REQUIRE(probe.AddListener(cgroup_id, child.TakeListener()).ok());
   }
 
   // Runs `body` in the directory, behind a filter, to its end; its exit status.
   int Run(const std::function<int()>& body) {
     FilteredChild child([&] { return chdir(dir.path().c_str()) != 0 ? 212 : body(); });
-    REQUIRE(probe.AddListener(kCgroup, child.TakeListener()).ok());
+    Serve(kCgroup, child);
     child.Go();
     const int status = child.Wait();
     // The listener goes with the last process; what it sent before is queued by then.
@@ -336,14 +343,14 @@ TEST_CASE("callers that are killed in the middle of calls harm nobody else") {
     }
     return 0;
   });
-  REQUIRE(f.probe.AddListener(99, other.TakeListener()).ok());
+  f.Serve(99, other);
   other.Go();
   for (int i = 0; i < 30; ++i) {
     FilteredChild child([&] {
       for (;;) mkdir(f.In("k").c_str(), 0700), rmdir(f.In("k").c_str());
       return 0;
     });
-    REQUIRE(f.probe.AddListener(100, child.TakeListener()).ok());
+    f.Serve(100, child);
     child.Go();
     const size_t before = f.seen.files.size();
     REQUIRE(f.core.RunUntil([&] { return f.seen.files.size() > before + 20; }));
@@ -363,7 +370,7 @@ TEST_CASE("a stopped caller goes on where it was") {
     }
     return 0;
   });
-  REQUIRE(f.probe.AddListener(kCgroup, child.TakeListener()).ok());
+  f.Serve(kCgroup, child);
   child.Go();
   for (int i = 0; i < 20 && !child.Ended(); ++i) {
     child.Signal(SIGSTOP);

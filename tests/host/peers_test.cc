@@ -143,6 +143,19 @@ TEST_CASE("connections get new numbers although the old ones are free again") {
   }
 }
 
+TEST_CASE("closed connections leave no descriptors behind") {
+  Fixture f;
+  const auto open_fds = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  };
+  const auto before = open_fds();
+  for (int i = 0; i < 300; ++i) {
+    const UniqueFd client = f.Connect();
+    REQUIRE(f.peers->Admit(f.Accept()).ok());
+  }
+  CHECK(open_fds() < before + 100);
+}
+
 TEST_CASE("a number whose socket is another one by now is nobody's") {
   Fixture f;
   const UniqueFd client = f.Connect();

@@ -89,10 +89,8 @@ ProgramResult RunProgram(const std::vector<std::string>& argv, const ProgramOpti
   return result;
 }
 
-TempDir::TempDir() {
-  char name[] = "/tmp/agentmon-test-XXXXXX";
-  if (mkdtemp(name) == nullptr) abort();
-  path_ = name;
+TempDir::TempDir(const std::string& parent) : path_(parent + "/agentmon-test-XXXXXX") {
+  if (mkdtemp(path_.data()) == nullptr) abort();
 }
 
 TempDir::~TempDir() {

@@ -26,10 +26,11 @@ struct ProgramOptions {
 // argv[0] is looked up in PATH. Standard input is /dev/null; output and error are collected.
 ProgramResult RunProgram(const std::vector<std::string>& argv, const ProgramOptions& options = {});
 
-// A directory of one test, removed with its contents.
+// A directory of one test, removed with its contents. In memory by default: a busy disk takes milliseconds
+// for each directory. Programs with file capabilities need a place without nosuid.
 class TempDir {
  public:
-  TempDir();
+  explicit TempDir(const std::string& parent = "/dev/shm");
   ~TempDir();
   TempDir(const TempDir&) = delete;
   TempDir& operator=(const TempDir&) = delete;

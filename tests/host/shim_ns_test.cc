@@ -22,7 +22,7 @@ constexpr uid_t kNobody = 65534;
 
 // A copy of agentmon-ns and a script "agentmon-shim" beside it, reachable for everybody.
 struct Fixture {
-  TempDir dir;
+  TempDir dir{"/tmp"};
   std::string program = dir / "agentmon-ns";
 
   explicit Fixture(const std::string& script) {

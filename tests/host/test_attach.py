@@ -1,4 +1,5 @@
 """Processes that already run are taken into a session whole, or watched."""
+import contextlib
 import json
 import os
 import signal
@@ -39,7 +40,11 @@ def tree(work, python):
     yield process
     (work / "stop").touch()
     (work / "go").touch()
-    process.wait(20)
+    try:
+        process.wait(20)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def members(daemon, name):

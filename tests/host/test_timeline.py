@@ -112,7 +112,7 @@ def test_the_table_is_readable(daemon, session):
 
 def test_the_tree_shows_children_below_their_parents(daemon, session):
     lines = daemon.am("timeline", "--session", session[0], "--tree").out.decode().splitlines()
-    python = next(i for i, line in enumerate(lines) if "python3" in line)
+    python = next(i for i, line in enumerate(lines) if "/usr/bin/python3 -I" in line)
     echo = next(i for i, line in enumerate(lines) if line.endswith("/bin/echo hello"))
     assert python < echo
 
