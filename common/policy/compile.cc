@@ -326,7 +326,8 @@ class Compiler {
   void Inject(const Document& document) {
     auto& all = snapshot_->env_inject_;
     for (const auto& [name, value] : document.env_inject) {
-      const auto same = std::find_if(all.begin(), all.end(), [&](const auto& e) { return e.first == name; });
+      const auto same =
+          std::find_if(all.begin(), all.end(), [&key = name](const auto& e) { return e.first == key; });
       if (same == all.end())
         all.emplace_back(name, value);
       else
