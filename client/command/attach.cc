@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 #include "client/output/event_json.h"
 #include "client/output/session_output.h"
 #include "client/output/text.h"
+#include "client/policy/policy_cli.h"
 #include "daemon/event/kinds.h"
 
 namespace agentmon {
@@ -21,6 +23,12 @@ int Attach(const VerbContext& context, const AttachOptions& options) {
   const auto labels = ParseLabels(options.labels);
   if (!labels.ok()) return context.Fail(kUsage, labels.status().message());
   for (const auto& [key, value] : *labels) (*request.mutable_labels())[key] = value;
+  std::error_code error;
+  const auto directory =
+      std::filesystem::read_symlink(absl::StrCat("/proc/", options.pid, "/cwd"), error).string();
+  const auto choice = policy_cli::MakeChoice(policy_cli::ContextOf(directory), options.policies);
+  if (!choice.ok()) return context.FailLines(kUsage, choice.status().message());
+  *request.mutable_policy() = *choice;
   int exit_status = kOk;
   const auto channel = context.Connect(&exit_status);
   if (channel == nullptr) return exit_status;

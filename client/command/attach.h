@@ -12,6 +12,7 @@ struct AttachOptions {
   int pid = 0;
   std::string name;
   std::vector<std::string> labels;
+  std::vector<std::string> policies;  // names or files; the first is the base
 };
 
 int Attach(const VerbContext& context, const AttachOptions& options);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/command/help.h"
+#include "client/command/policy_verbs.h"
 #include "client/command/usage_error.h"
 #include "client/exit_status.h"
 
@@ -63,6 +64,7 @@ void AddRunOptions(CLI::App* verb, RunOptions& run) {
       ->type_name("DIR");
   AddRepeated(verb, "--label", run.labels, "Label of the session; may be given again")
       ->type_name("KEY=VALUE");
+  AddPolicyOption(verb, run.policies);
   verb->add_flag("--allow-root", run.allow_root, "Run the agent even as root");
   verb->add_flag("--exec", run.exec, "Become the agent: no parent process, no line at the end");
   verb->add_flag("--quiet,-q", run.quiet, "No line at the end");
@@ -92,6 +94,7 @@ void AddAttachOptions(CLI::App* verb, Cli& cli) {
   verb->add_option("--name", cli.attach.name, "Name of the session, free text")->type_name("NAME");
   AddRepeated(verb, "--label", cli.attach.labels, "Label of the session; may be given again")
       ->type_name("KEY=VALUE");
+  AddPolicyOption(verb, cli.attach.policies);
   verb->footer(
       "What the process did before is not known, and the sources that an agent sets up for itself at its "
       "start do not see it: 'agentmon session show' says which.\n\n"
@@ -127,6 +130,9 @@ void AddSession(CLI::App& app, Cli& cli) {
                    "Time between SIGTERM and the kill; default 3, 0 kills at once")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 3600.0));
+  AddSetPolicyOptions(AddVerb(*session, cli, "set-policy", "Give a running session another policy",
+                              [&cli] { return SessionSetPolicy(cli.context, cli.session); }),
+                      cli);
   AddAttachOptions(AddVerb(*session, cli, "attach", "The same as agentmon attach",
                            [&cli] { return Attach(cli.context, cli.attach); }),
                    cli);
@@ -258,6 +264,7 @@ std::unique_ptr<CLI::App> MakeApp(Cli& cli) {
   AddAttach(*app, cli);
   AddWatch(*app, cli);
   AddStatus(*app, cli);
+  AddPolicy(*app, cli);
   AddCommonOptionsBelow(*app, cli.context);
   app->footer(
       "Exit status: 0 done, 1 the answer is no, 2 wrong usage, 3 the daemon cannot be reached or trusted; "

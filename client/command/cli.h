@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "client/command/attach.h"
+#include "client/command/policy.h"
 #include "client/command/run.h"
 #include "client/command/session.h"
 #include "client/command/status.h"
@@ -31,6 +32,7 @@ struct Cli {
   TimelineOptions timeline;
   WatchOptions watch;
   StatusOptions status;
+  PolicyOptions policy;
 };
 
 // An option whose value is named A|B|C takes one of these. Descriptions are one sentence; a footer's lines

@@ -13,6 +13,7 @@
 #include "client/exit_status.h"
 #include "client/launch/shim.h"
 #include "client/launch/supervisor.h"
+#include "client/policy/policy_cli.h"
 #include "common/base/status.h"
 
 namespace agentmon {
@@ -35,6 +36,8 @@ absl::StatusOr<v1::StartRequest> MakeRequest(const VerbContext& context, const R
   auto labels = ParseLabels(options.labels);
   if (!labels.ok()) return labels.status();
   for (const auto& [key, value] : *labels) (*request.mutable_labels())[key] = value;
+  ASSIGN_OR_RETURN(*request.mutable_policy(),
+                   policy_cli::MakeChoice(policy_cli::ContextOf(request.workspace()), options.policies));
   // For display only: what is too long for it is no reason not to run.
   size_t shown = 0;
   for (const std::string& word : context.command) {
@@ -121,7 +124,7 @@ absl::StatusOr<AgentEnd> RunAgent(const std::vector<std::string>& programs, cons
 // The answer to Start, or the exit status after the complaint.
 int StartSession(const VerbContext& context, const RunOptions& options, v1::StartResponse* response) {
   const absl::StatusOr<v1::StartRequest> request = MakeRequest(context, options);
-  if (!request.ok()) return context.Fail(kRunFailed, request.status().message());
+  if (!request.ok()) return context.FailLines(kRunFailed, request.status().message());
   const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(SocketPath(context.socket));
   if (!channel.ok()) return context.Fail(kRunFailed, channel.status().message());
   const auto stub = v1::Sessions::NewStub(*channel);

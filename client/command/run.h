@@ -13,6 +13,7 @@ struct RunOptions {
   std::string name;
   std::string workspace;
   std::vector<std::string> labels;
+  std::vector<std::string> policies;  // names or files; the first is the base
   bool allow_root = false;
   bool exec = false;
   bool quiet = false;

@@ -9,6 +9,7 @@
 #include "client/output/event_json.h"
 #include "client/output/session_output.h"
 #include "client/output/text.h"
+#include "client/policy/policy_cli.h"
 
 namespace agentmon {
 
@@ -83,6 +84,40 @@ int SessionStop(const VerbContext& context, const SessionOptions& options) {
     for (const std::string& id : response.sessions())
       context.output->Line(absl::StrCat("stopped ", Printable(id)));
     if (response.sessions().empty()) Complain(context.err_fd, "no session was running");
+  }
+  return kOk;
+}
+
+int SessionSetPolicy(const VerbContext& context, const SessionOptions& options) {
+  if (options.policies.empty()) {
+    return context.Fail(kUsage, "session set-policy: name a policy with --policy NAME|FILE");
+  }
+  int exit_status = kOk;
+  const auto channel = context.Connect(&exit_status);
+  if (channel == nullptr) return exit_status;
+  const auto stub = v1::Sessions::NewStub(channel);
+  v1::GetRequest get;
+  get.set_session(options.id);
+  v1::GetResponse got;
+  grpc::ClientContext get_context;
+  SetDeadline(get_context, kCallTime);
+  if (const grpc::Status s = stub->Get(&get_context, get, &got); !s.ok()) return context.FailRpc(s);
+  const auto choice =
+      policy_cli::MakeChoice(policy_cli::ContextOf(got.session().workspace()), options.policies);
+  if (!choice.ok()) return context.FailLines(kUsage, choice.status().message());
+  v1::SetPolicyRequest request;
+  request.set_session(got.session().id());
+  *request.mutable_policy() = *choice;
+  v1::SetPolicyResponse response;
+  grpc::ClientContext client_context;
+  SetDeadline(client_context, kCallTime);
+  const grpc::Status status = stub->SetPolicy(&client_context, request, &response);
+  if (!status.ok()) return context.FailRpc(status);
+  if (context.json) {
+    context.output->Line(DumpJson(SessionToJson(response.session()), 2));
+  } else {
+    context.output->Line(absl::StrCat("session ", Printable(response.session().id()), ": ",
+                                      PolicyLine(response.session().policy())));
   }
   return kOk;
 }

@@ -1,6 +1,7 @@
 #include "client/command/verb.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "client/connection/socket.h"
 #include "client/exit_status.h"
 
@@ -9,6 +10,11 @@ namespace agentmon {
 int VerbContext::Fail(int exit_status, absl::string_view message) const {
   output->Flush();  // what was already said comes first
   Complain(err_fd, message);
+  return exit_status;
+}
+
+int VerbContext::FailLines(int exit_status, absl::string_view message) const {
+  for (const absl::string_view line : absl::StrSplit(message, '\n')) Fail(exit_status, line);
   return exit_status;
 }
 

@@ -26,6 +26,8 @@ struct VerbContext {
   Paint paint() const { return Paint(UseColor(color, *output)); }
   // One line on standard error; returns `exit_status`.
   int Fail(int exit_status, absl::string_view message) const;
+  // The same for a message of several lines.
+  int FailLines(int exit_status, absl::string_view message) const;
   int Fail(const Failure& failure) const { return Fail(failure.exit_status, failure.message); }
   int FailRpc(const grpc::Status& status) const { return Fail(RpcFailure(status)); }
   // The channel, or null after the complaint, with the status to exit with.

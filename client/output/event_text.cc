@@ -70,6 +70,7 @@ std::string JudgementText(const v1::Judgement& judgement) {
   if (judgement.decision() == v1::DECISION_UNSPECIFIED || judgement.decision() == v1::ALLOW) return "";
   std::string text = absl::StrCat("[", DecisionName(judgement.decision()));
   if (!judgement.rule().empty()) absl::StrAppend(&text, " by ", Printable(judgement.rule()));
+  if (judgement.line() != 0) absl::StrAppend(&text, " ", Printable(judgement.file()), ":", judgement.line());
   if (judgement.decision() == v1::DENY && !judgement.enforced()) absl::StrAppend(&text, ", not enforced");
   if (judgement.error() != 0) absl::StrAppend(&text, ", ", ErrnoName(judgement.error()));
   return text + "] ";

@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "daemon/event/kinds.h"
 
 namespace agentmon {
@@ -52,6 +53,15 @@ v1::Decision DecisionByName(absl::string_view name) {
 std::string ResultName(v1::Net::Result result) { return absl::AsciiStrToLower(v1::Net::Result_Name(result)); }
 std::string ChangeName(v1::SessionChange::What what) {
   return absl::AsciiStrToLower(v1::SessionChange::What_Name(what));
+}
+std::string PostureName(v1::Posture posture) {
+  return absl::AsciiStrToLower(absl::StripPrefix(v1::Posture_Name(posture), "POSTURE_"));
+}
+std::string LayerName(v1::LayerKind kind) {
+  return absl::AsciiStrToLower(absl::StripPrefix(v1::LayerKind_Name(kind), "LAYER_"));
+}
+std::string HowName(v1::RuleEnforcement::How how) {
+  return absl::AsciiStrToLower(v1::RuleEnforcement::How_Name(how));
 }
 std::string StateName(v1::Session::State state) {
   return absl::AsciiStrToLower(v1::Session::State_Name(state));

@@ -57,6 +57,31 @@ Json SessionToJson(const v1::Session& session) {
   out["first_start_ns"] = session.first_process().start_ns();
   out["cgroup"] = ToUtf8(session.cgroup());
   out["sources"] = SourcesToJson(session.sources());
+  out["policy"] = PolicyToJson(session.policy());
+  return out;
+}
+
+Json PolicyToJson(const v1::PolicyState& policy) {
+  Json out;
+  out["generation"] = policy.generation();
+  if (!policy.problem().empty()) out["problem"] = ToUtf8(policy.problem());
+  out["layers"] = Json::array();
+  for (const v1::PolicyState::Layer& layer : policy.layers()) {
+    out["layers"].push_back({{"kind", LayerName(layer.kind())},
+                             {"name", ToUtf8(layer.name())},
+                             {"file", ToUtf8(layer.file())},
+                             {"posture", PostureName(layer.posture())},
+                             {"rules", layer.rules()}});
+  }
+  out["rules"] = Json::array();
+  for (const v1::RuleEnforcement& rule : policy.rules()) {
+    out["rules"].push_back({{"layer", ToUtf8(rule.layer())},
+                            {"rule", ToUtf8(rule.rule())},
+                            {"file", ToUtf8(rule.file())},
+                            {"line", rule.at().line()},
+                            {"enforced", HowName(rule.how())},
+                            {"mechanism", ToUtf8(rule.mechanism())}});
+  }
   return out;
 }
 
@@ -78,6 +103,9 @@ Json StatusToJson(const v1::StatusResponse& status) {
   store["waiting"] = status.store().waiting();
   store["lost"] = status.store().lost();
   store["oldest"] = TimeOrNull(status.store().oldest_ns());
+  out["default_policy"] = ToUtf8(status.default_policy());
+  out["floor"] = Json::array();
+  for (const std::string& file : status.floor()) out["floor"].push_back(ToUtf8(file));
   out["warnings"] = Json::array();
   for (const std::string& warning : status.warnings()) out["warnings"].push_back(ToUtf8(warning));
   return out;

@@ -15,6 +15,10 @@ namespace agentmon {
 nlohmann::ordered_json SessionToJson(const v1::Session& session);
 nlohmann::ordered_json StatusToJson(const v1::StatusResponse& status);
 
+nlohmann::ordered_json PolicyToJson(const v1::PolicyState& policy);
+// "base: default (enforce)" of each layer, in one line.
+std::string PolicyLine(const v1::PolicyState& policy);
+
 void WriteSessionTable(const std::vector<v1::Session>& sessions, absl::Time now, const Paint& paint,
                        Output& output);
 void WriteSession(const v1::Session& session, absl::Time now, const Paint& paint, Output& output);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/output/names.h"
 #include "client/output/session_output.h"
 #include "client/output/text.h"
@@ -65,7 +66,35 @@ void WriteSources(const google::protobuf::RepeatedPtrField<v1::SourceState>& sou
   }
 }
 
+void WritePolicy(const v1::PolicyState& policy, const Paint& paint, Output& output) {
+  Field("policy", PolicyLine(policy), output);
+  if (!policy.problem().empty())
+    output.Line(absl::StrCat(paint(Color::kYellow, PadRight("problem", 11)), Printable(policy.problem())));
+  // Rules by what becomes of them; names only, --json has their places.
+  for (const auto& [how, text] :
+       {std::pair(v1::RuleEnforcement::KERNEL, "enforced"), std::pair(v1::RuleEnforcement::ASKED, "asked"),
+        std::pair(v1::RuleEnforcement::OBSERVED, "recorded, not enforced"),
+        std::pair(v1::RuleEnforcement::NONE, "neither seen nor enforced")}) {
+    std::vector<std::string> names;
+    for (const v1::RuleEnforcement& rule : policy.rules()) {
+      if (rule.how() == how) names.push_back(Printable(rule.rule()));
+    }
+    if (names.empty()) continue;
+    output.Line(absl::StrCat("  ", names.size(), names.size() == 1 ? " rule " : " rules ", text, ": ",
+                             absl::StrJoin(names, ", ")));
+  }
+}
+
 }  // namespace
+
+std::string PolicyLine(const v1::PolicyState& policy) {
+  std::vector<std::string> parts;
+  for (const v1::PolicyState::Layer& layer : policy.layers()) {
+    if (layer.kind() == v1::LAYER_BUILTIN) continue;
+    parts.push_back(absl::StrCat(Printable(layer.name()), " (", PostureName(layer.posture()), ")"));
+  }
+  return absl::StrJoin(parts, ", ");
+}
 
 void WriteSessionTable(const std::vector<v1::Session>& sessions, absl::Time now, const Paint& paint,
                        Output& output) {
@@ -107,6 +136,7 @@ void WriteSession(const v1::Session& session, absl::Time now, const Paint& paint
   Field("cgroup", Printable(session.cgroup()), output);
   if (!session.sources().empty()) output.Line("sources");
   WriteSources(session.sources(), paint, output);
+  WritePolicy(session.policy(), paint, output);
 }
 
 void WriteStatus(const v1::StatusResponse& status, absl::Time now, const Paint& paint, Output& output) {
@@ -130,6 +160,12 @@ void WriteStatus(const v1::StatusResponse& status, absl::Time now, const Paint& 
     absl::StrAppend(&text, paint(Color::kRed, absl::StrCat(", ", store.lost(), " lost")));
   if (store.oldest_ns() != 0) absl::StrAppend(&text, ", since ", LocalDateTime(store.oldest_ns(), zone));
   Field("store", text, output);
+  std::vector<std::string> floor;
+  for (const std::string& file : status.floor()) floor.push_back(Printable(file));
+  Field("policy",
+        absl::StrCat("default ", Printable(status.default_policy()),
+                     floor.empty() ? ", no floor" : absl::StrCat(", floor ", absl::StrJoin(floor, ", "))),
+        output);
   for (const std::string& warning : status.warnings()) {
     output.Line(absl::StrCat(paint(Color::kYellow, PadRight("warning", 11)), Printable(warning)));
   }

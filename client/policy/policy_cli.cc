@@ -17,6 +17,7 @@
 #include "common/policy/loader.h"
 #include "common/policy/policy_proto.h"
 #include "common/policy/schema.h"
+#include "common/policy/shipped.h"
 
 namespace agentmon::policy_cli {
 
@@ -45,6 +46,15 @@ int List(const PolicyContext& context, bool json, std::ostream& out, std::ostrea
                      {"rules", document ? document->rules.size() : 0}});
       if (!json) out << file.stem().string() << "\t" << file.string() << "\t" << description << "\n";
     }
+  }
+  for (const policy::ShippedPolicy& shipped : policy::ShippedPolicies()) {
+    if (!seen.insert(std::string(shipped.name)).second) continue;
+    const policy::LoadResult loaded = policy::LoadPolicy(shipped.text, shipped.path);
+    all.push_back({{"name", shipped.name},
+                   {"path", shipped.path},
+                   {"description", loaded.document.description},
+                   {"rules", loaded.document.rules.size()}});
+    if (!json) out << shipped.name << "\t" << shipped.path << "\t" << loaded.document.description << "\n";
   }
   if (json) out << all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   return 0;

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "agentmon/v1/policy.pb.h"
 #include "common/policy/lint.h"
 #include "common/policy/table.h"
 
@@ -24,8 +25,21 @@ struct PolicyContext {
 // From the process: HOME, USER, the environment, and the project around the current directory (the nearest
 // directory with .git, go.mod, package.json, Cargo.toml or pyproject.toml; the search stops at .git).
 PolicyContext ContextOfProcess();
+// The same, around another directory.
+PolicyContext ContextOf(const std::string& directory);
 // {workspace, git root} of a directory; the directory itself when there is no marker.
 std::pair<std::string, std::string> FindProject(const std::string& directory);
+
+// Is this a file's name, rather than a policy's? Anything with a slash or .yaml, .yml, .json at its end.
+bool NamesFile(absl::string_view name_or_file);
+
+// What a session asks the daemon for: the first of `policies` is the base, the others tighten it; none = the
+// daemon's default. Files are read and parsed here, and those of ~/.config/agentmon/policy.d are added; names
+// are left to the daemon. The error has all problems, one a line.
+absl::StatusOr<v1::PolicyChoice> MakeChoice(const PolicyContext& context,
+                                            const std::vector<std::string>& policies);
+// The user's own layer.
+std::string UserPolicyDirectory(const PolicyContext& context);
 
 // A name of an installed policy, or a file (anything with a slash or .yaml, .yml, .json at its end).
 absl::StatusOr<policy::PolicyText> FindPolicy(const PolicyContext& context, absl::string_view name_or_file);

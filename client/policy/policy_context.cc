@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "client/policy/policy_cli.h"
 #include "common/policy/loader.h"
+#include "common/policy/shipped.h"
 
 extern char** environ;
 
@@ -36,14 +37,18 @@ std::pair<std::string, std::string> FindProject(const std::string& directory) {
 }
 
 PolicyContext ContextOfProcess() {
+  std::error_code error;
+  return ContextOf(fs::current_path(error).string());
+}
+
+PolicyContext ContextOf(const std::string& directory) {
   PolicyContext context;
   // The user database, not HOME: an agent's environment must not move rules.
   if (const passwd* user = getpwuid(getuid())) {
     context.home = user->pw_dir;
     context.user = user->pw_name;
   }
-  std::error_code error;
-  const auto [workspace, git] = FindProject(fs::current_path(error).string());
+  const auto [workspace, git] = FindProject(directory);
   context.workspace = workspace;
   auto& variables = context.compile.variables;
   variables.derived = {{"HOME", context.home},
@@ -62,9 +67,13 @@ PolicyContext ContextOfProcess() {
   return context;
 }
 
+bool NamesFile(absl::string_view name) {
+  return absl::StrContains(name, '/') || absl::EndsWith(name, ".yaml") || absl::EndsWith(name, ".yml") ||
+         absl::EndsWith(name, ".json");
+}
+
 absl::StatusOr<policy::PolicyText> FindPolicy(const PolicyContext& context, absl::string_view name) {
-  const bool file = absl::StrContains(name, '/') || absl::EndsWith(name, ".yaml") ||
-                    absl::EndsWith(name, ".yml") || absl::EndsWith(name, ".json");
+  const bool file = NamesFile(name);
   std::vector<std::string> paths;
   if (file)
     paths.emplace_back(name);
@@ -75,6 +84,10 @@ absl::StatusOr<policy::PolicyText> FindPolicy(const PolicyContext& context, absl
     auto text = policy::ReadPolicyFile(path);
     if (text.ok()) return policy::PolicyText{*std::move(text), path};
     if (!absl::IsNotFound(text.status())) return text.status();
+  }
+  const policy::ShippedPolicy* shipped = file ? nullptr : policy::FindShipped(name);
+  if (shipped != nullptr) {
+    return policy::PolicyText{std::string(shipped->text), std::string(shipped->path)};
   }
   return absl::NotFoundError(
       file ? absl::StrCat(name, ": no such file")

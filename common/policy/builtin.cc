@@ -59,7 +59,7 @@ void AddSockets(const BuiltinPaths& paths, std::vector<Rule>& rules) {
 
 std::shared_ptr<const Document> BuiltinDocument(const BuiltinPaths& paths) {
   auto document = std::make_shared<Document>();
-  document->file = document->name = "built-in";
+  document->file = document->name = kBuiltinFile;
   document->version = 1;
   std::vector<Rule>& rules = document->rules;
   Rule socket_files = FileRule("agentmon-socket-file", Decision::kAllow, kStat | kAccess, {}, "");

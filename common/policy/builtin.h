@@ -8,6 +8,7 @@
 
 namespace agentmon::policy {
 
+inline constexpr char kBuiltinFile[] = "built-in";  // Document::file of these rules
 std::shared_ptr<const Document> BuiltinDocument(const BuiltinPaths& paths);
 
 // The base of a session that names none: what Document's defaults say, no rules.

@@ -232,22 +232,39 @@ class Linter {
 
 }  // namespace
 
-CompileOptions WithStandIns(const Document& document, CompileOptions options) {
+namespace {
+
+template <typename Visit>
+void EachVariable(const Document& document, const Visit& visit) {
   for (const Rule& rule : document.rules) {
     for (const auto* texts : {&rule.paths, &rule.domains, &rule.commands}) {
       for (const Text& text : *texts) {
         ExpandResult ignored;
-        for (const std::string& name : VariableNames(text.value, ignored)) {
-          const bool known = options.variables.derived.contains(name) ||
-                             options.variables.session.contains(name) ||
-                             (name == "PROJECT_ROOT" && options.variables.derived.contains("WORKSPACE"));
-          if (!known)
-            options.variables.derived[name] =
-                texts == &rule.domains ? "stand-in" : absl::StrCat("/stand-in/", name);
-        }
+        for (const std::string& name : VariableNames(text.value, ignored))
+          visit(name, texts == &rule.domains);
       }
     }
+    if (rule.redirect.target.value.empty()) continue;
+    ExpandResult ignored;
+    for (const std::string& name : VariableNames(rule.redirect.target.value, ignored)) visit(name, false);
   }
+}
+
+}  // namespace
+
+std::set<std::string> VariablesOf(const Document& document) {
+  std::set<std::string> names;
+  EachVariable(document, [&](const std::string& name, bool) { names.insert(name); });
+  return names;
+}
+
+CompileOptions WithStandIns(const Document& document, CompileOptions options) {
+  auto& derived = options.variables.derived;
+  EachVariable(document, [&](const std::string& name, bool domain) {
+    const bool known = derived.contains(name) || options.variables.session.contains(name) ||
+                       (name == "PROJECT_ROOT" && derived.contains("WORKSPACE"));
+    if (!known) derived[name] = domain ? "stand-in" : absl::StrCat("/stand-in/", name);
+  });
   return options;
 }
 

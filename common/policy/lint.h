@@ -1,6 +1,7 @@
 // Rules that do not do what they look like. Pure; needs the document only.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "common/policy/snapshot.h"
@@ -16,6 +17,9 @@ namespace agentmon::policy {
 //   narrow         "*" as a domain: names of one label only
 // Errors of compiling come first (uncompilable). Variables that options do not define are given stand-ins.
 Diagnostics Lint(std::shared_ptr<const Document> document, LayerKind kind, const CompileOptions& options);
+
+// The variables that the patterns of a document name.
+std::set<std::string> VariablesOf(const Document& document);
 
 // The options with a stand-in for each variable of the document that they lack.
 CompileOptions WithStandIns(const Document& document, CompileOptions options);

@@ -15,6 +15,7 @@
 #include "daemon/app/directories.h"
 #include "daemon/rpc/health_service.h"
 #include "daemon/rpc/host_service.h"
+#include "daemon/rpc/policy_service.h"
 #include "daemon/rpc/sessions_service.h"
 #include "daemon/rpc/timeline_service.h"
 
@@ -23,6 +24,7 @@ namespace {
 
 constexpr int kWorkers = 4;
 constexpr size_t kWaitingWork = 4000;
+constexpr absl::Duration kPoliciesSettle = absl::Milliseconds(200);
 
 absl::StatusOr<gid_t> AdminGid(const std::string& group) {
   if (group.empty()) return static_cast<gid_t>(-1);
@@ -53,6 +55,7 @@ absl::StatusOr<std::unique_ptr<App>> App::Create(const Options& options, Config 
   RETURN_IF_ERROR(app->WatchSignals());
   RETURN_IF_ERROR(app->OpenStore());
   RETURN_IF_ERROR(app->StartSessions());
+  RETURN_IF_ERROR(app->WatchPolicies());
   RETURN_IF_ERROR(app->StartServer());
   return app;
 }
@@ -97,13 +100,18 @@ absl::Status App::StartSessions() {
   ASSIGN_OR_RETURN(cgroups_, SessionCgroups::Create(*loop_, mount, InstanceName(config_.runtime_dir)));
   observation_ = ObservationSet::Create(cgroups_->base(), *loop_, tree_, std::move(holder_));
   workers_ = std::make_unique<WorkerPool>(kWorkers, kWaitingWork);
+  policies_ = std::make_unique<Policies>(
+      Policies::Deps{*loop_, *workers_, clock_, tree_, OwnPaths{config_.state_dir, config_.runtime_dir}},
+      config_.policies);
+  policies_->LoadAtStart();
   SessionLimits limits;
   limits.sessions_per_uid = config_.sessions_per_uid;
   // The manager's events go through the pipeline, and the pipeline's events are counted by the manager.
   pipeline_ = std::make_unique<Pipeline>(
-      *loop_, clock_, tree_, [this](uint64_t cgroup) { return sessions_->SessionOfCgroup(cgroup); });
+      *loop_, clock_, tree_, [this](uint64_t cgroup) { return sessions_->SessionOfCgroup(cgroup); },
+      [this](Event* event) { policies_->Judge(event); });
   sessions_ = std::make_unique<SessionManager>(
-      SessionDeps{*loop_, *workers_, clock_, *cgroups_, *observation_,
+      SessionDeps{*loop_, *workers_, clock_, *cgroups_, *observation_, *policies_,
                   SessionFiles(config_.runtime_dir + "/sessions"), *pipeline_,
                   [this](const v1::Session& session) { store_->UpsertSession(session); },
                   [this](const std::string& session) { pipeline_->EndSession(session); }},
@@ -117,12 +125,19 @@ absl::Status App::StartSessions() {
   return absl::OkStatus();
 }
 
+absl::Status App::WatchPolicies() {
+  ASSIGN_OR_RETURN(policy_watcher_, PolicyWatcher::Create(*loop_, policies_->places(), kPoliciesSettle,
+                                                          [this] { policies_->Reload(nullptr); }));
+  return absl::OkStatus();
+}
+
 absl::Status App::StartServer() {
   ASSIGN_OR_RETURN(const gid_t admin, AdminGid(config_.admin_group));
   peers_ = std::make_unique<Peers>(*cgroups_, admin, Peers::Limits());
-  rpc_ = std::unique_ptr<RpcDeps>(new RpcDeps{*loop_, *peers_, *sessions_});
+  rpc_ = std::unique_ptr<RpcDeps>(new RpcDeps{*loop_, *peers_, *sessions_, *policies_});
   services_.push_back(std::make_unique<SessionsService>(*rpc_, *store_, *hub_));
   services_.push_back(std::make_unique<TimelineService>(*rpc_, *store_, *hub_));
+  services_.push_back(std::make_unique<PolicyService>(*rpc_));
   services_.push_back(std::make_unique<HostService>(*rpc_, [this] { return Status(); }));
   services_.push_back(std::make_unique<HealthService>(*rpc_));
   std::vector<grpc::Service*> services;
@@ -152,6 +167,8 @@ App::~App() {
   observation_.reset();
   sessions_.reset();
   pipeline_.reset();
+  policy_watcher_.reset();
+  policies_.reset();
   if (store_ != nullptr) store_->Close(absl::Seconds(3));
   hub_for_store_ = nullptr;
 }
@@ -181,6 +198,13 @@ void App::Reload() {
     SetLogLevel(config_.log_level);
     store_->SetRetention(config_.max_size_bytes, config_.max_age);
     sessions_->SetSessionsPerUid(config_.sessions_per_uid);
+    if (!(fresh->policies == config_.policies)) {
+      config_.policies = fresh->policies;
+      policies_->SetPlaces(config_.policies);
+      policy_watcher_.reset();
+      if (const absl::Status s = WatchPolicies(); !s.ok()) LogWarning(s.message());
+    }
+    policies_->Reload(nullptr);
     LogInfo("configuration reloaded");
   }
   sd_notify(0, "READY=1");
@@ -197,6 +221,11 @@ v1::StatusResponse App::Status() const {
   for (const v1::SourceState& source : observation_->Sources()) *status.add_sources() = source;
   *status.mutable_store() = store_->Status();
   if (!reload_error_.empty()) status.add_warnings(reload_error_);
+  for (const std::string& problem : policies_->Problems()) status.add_warnings(problem);
+  status.set_default_policy(policies_->library()->default_policy);
+  for (const PolicyFile& file : policies_->library()->floor) {
+    if (file.document != nullptr) status.add_floor(file.path);
+  }
   if (pipeline_->malformed() > 0) {
     status.add_warnings(absl::StrCat(pipeline_->malformed(), " malformed records were dropped"));
   }

@@ -17,6 +17,8 @@
 #include "daemon/app/observation_set.h"
 #include "daemon/app/options.h"
 #include "daemon/app/pipeline.h"
+#include "daemon/policy/policies.h"
+#include "daemon/policy/policy_watcher.h"
 #include "daemon/rpc/server.h"
 #include "daemon/rpc/service.h"
 #include "daemon/session/session_manager.h"
@@ -41,6 +43,7 @@ class App {
   absl::Status StartSessions();
   absl::Status StartServer();
   absl::Status WatchSignals();
+  absl::Status WatchPolicies();
   void Reload();
   v1::StatusResponse Status() const;
 
@@ -56,6 +59,8 @@ class App {
   std::atomic<StreamHub*> hub_for_store_ = nullptr;  // set once the store, which feeds it, is open
   std::unique_ptr<EventStore> store_;
   ProcessTree tree_;
+  std::unique_ptr<Policies> policies_;
+  std::unique_ptr<PolicyWatcher> policy_watcher_;
   std::unique_ptr<SessionCgroups> cgroups_;
   std::unique_ptr<ObservationSet> observation_;
   std::unique_ptr<WorkerPool> workers_;

@@ -1,9 +1,5 @@
 #include "daemon/app/config.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
 #include <functional>
@@ -14,9 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "common/base/files.h"
 #include "common/base/status.h"
-#include "common/base/unique_fd.h"
-#include "common/kernel/proc_fs.h"
 
 namespace agentmon {
 namespace {
@@ -132,6 +127,14 @@ std::string SetCount(size_t* out, const std::string& text) {
   return "";
 }
 
+std::string SetName(std::string* out, const std::string& text) {
+  if (text.empty() || text.find('/') != std::string::npos) {
+    return absl::StrCat("'", text, "' is not the name of a policy");
+  }
+  *out = text;
+  return "";
+}
+
 std::string SetText(std::string* out, const std::string& text) {
   *out = text;
   return "";
@@ -154,7 +157,10 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& n
          {"runtime_dir", to(SetPath, &c.runtime_dir)},
          {"socket", to(SetPath, &c.socket)},
          {"log_level", to(SetLevel, &c.log_level)},
-         {"admin_group", to(SetText, &c.admin_group)}},
+         {"admin_group", to(SetText, &c.admin_group)},
+         {"default_policy", to(SetName, &c.policies.default_policy)},
+         {"floor_dir", to(SetPath, &c.policies.floor_dir)},
+         {"policies_dir", to(SetPath, &c.policies.policies_dir)}},
         {{"retention", {{"max_age", to(SetAge, &c.max_age)}, {"max_size", to(SetSize, &c.max_size_bytes)}}},
          {"limits", {{"sessions_per_uid", to(SetCount, &c.sessions_per_uid)}}}});
   } catch (const YAML::Exception& e) {
@@ -165,16 +171,7 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& n
 }
 
 absl::StatusOr<Config> LoadConfig(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("read the configuration ", path));
-  struct stat st {};
-  if (::fstat(fd.get(), &st) != 0) return ErrnoStatus(errno, absl::StrCat("stat ", path));
-  if (!S_ISREG(st.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
-  if ((st.st_uid != 0 && st.st_uid != ::geteuid()) || (st.st_mode & 022) != 0) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(path, " can be written by others than root; chown root and chmod go-w it"));
-  }
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(absl::StrCat("/proc/self/fd/", fd.get())));
+  ASSIGN_OR_RETURN(const std::string text, ReadRootFile(path, kMaxBytes));
   return ParseConfig(text, path);
 }
 

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/log.h"
+#include "daemon/policy/policy_library.h"
 
 namespace agentmon {
 
@@ -23,6 +24,7 @@ struct Config {
   uint64_t max_size_bytes = uint64_t{2} << 30;
   std::string admin_group;  // empty: root only
   size_t sessions_per_uid = 1000;
+  PolicyPlaces policies;
 
   std::string socket_path() const { return socket.empty() ? runtime_dir + "/agentmond.sock" : socket; }
 };

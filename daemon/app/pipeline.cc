@@ -6,8 +6,8 @@
 
 namespace agentmon {
 
-Pipeline::Pipeline(TaskRunner& core, const Clock& clock, ProcessTree& tree, SessionOf session_of)
-    : core_(core), clock_(clock), tree_(tree), session_of_(std::move(session_of)) {}
+Pipeline::Pipeline(TaskRunner& core, const Clock& clock, ProcessTree& tree, SessionOf session_of, Judge judge)
+    : core_(core), clock_(clock), tree_(tree), session_of_(std::move(session_of)), judge_(std::move(judge)) {}
 
 Pipeline::~Pipeline() { *alive_ = false; }
 
@@ -26,6 +26,7 @@ void Pipeline::OnRecord(absl::Span<const uint8_t> record) {
     ++strays_;
     return;
   }
+  judge_(&event);  // by what it is, not by what is shown of it
   redactor_.Redact(&event);
   joiner_.OnEvent(std::move(event));
   StartTimer();

@@ -1,4 +1,4 @@
-// Life of an event: decode, attribute, redact, join, fold, sinks. docs/architecture.md.
+// Life of an event: decode, attribute, judge, redact, join, fold, sinks. docs/architecture.md.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,10 @@ class Pipeline : public RecordSink, public EventSink {
   // session_of: the id of the session that a record's cgroup means, empty when there is none (any more).
   using SessionOf = std::function<std::string(uint64_t cgroup_id)>;
 
-  Pipeline(TaskRunner& core, const Clock& clock, ProcessTree& tree, SessionOf session_of);
+  // Writes what the session's policy says into an event.
+  using Judge = std::function<void(Event* event)>;
+
+  Pipeline(TaskRunner& core, const Clock& clock, ProcessTree& tree, SessionOf session_of, Judge judge);
   ~Pipeline() override;
   void AddSink(EventSink* sink) { sinks_.push_back(sink); }
 
@@ -47,6 +50,7 @@ class Pipeline : public RecordSink, public EventSink {
   const Clock& clock_;
   ProcessTree& tree_;
   SessionOf session_of_;
+  Judge judge_;
   std::vector<EventSink*> sinks_;
   Redactor redactor_;
   // What comes out of the folder.

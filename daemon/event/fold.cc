@@ -21,7 +21,7 @@ bool IsFolded(const Event& event) {
       break;
   }
   return event.kind() < v1::SESSION && event.source() != v1::DAEMON &&
-         event.judgement().decision() != v1::DENY;
+         !(event.judgement().decision() == v1::DENY && event.judgement().enforced());
 }
 
 // Each field is preceded by its length: no two sequences of fields look alike.

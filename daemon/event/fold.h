@@ -14,7 +14,7 @@
 
 namespace agentmon {
 
-// Core thread. Never folded: exec, fork, exit, denials, the daemon's own events.
+// Core thread. Never folded: exec, fork, exit, what was denied in truth, the daemon's own events.
 class Folder : public EventSink {
  public:
   struct Options {

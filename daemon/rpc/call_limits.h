@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "daemon/session/refusal.h"
+#include "common/base/refusal.h"
 
 namespace agentmon {
 

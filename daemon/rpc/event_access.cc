@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "common/base/refusal.h"
 #include "common/base/status.h"
-#include "daemon/session/refusal.h"
 
 namespace agentmon {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "daemon/session/refusal.h"
+#include "common/base/refusal.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 

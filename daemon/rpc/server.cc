@@ -25,7 +25,7 @@
 namespace agentmon {
 namespace {
 
-constexpr int kMaxMessageBytes = 1 << 20;
+constexpr int kMaxMessageBytes = 5 << 20;  // a policy of 4 MiB and what is around it
 constexpr int kMaxThreads = 160;
 constexpr int kIdleMs = 30'000;
 

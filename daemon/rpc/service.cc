@@ -1,6 +1,6 @@
 #include "daemon/rpc/service.h"
 
-#include "daemon/session/refusal.h"
+#include "common/base/refusal.h"
 
 namespace agentmon {
 

@@ -24,6 +24,7 @@ struct RpcDeps {
   TaskRunner& core;
   Peers& peers;
   SessionManager& manager;  // core thread only: reach it by CallCore
+  Policies& policies;       // core thread only
   CallLimits calls{128};
   CallLimits streams{16};
 };

@@ -32,8 +32,10 @@ bool SendWatched(grpc::ServerWriter<v1::WatchResponse>& writer, std::vector<Even
 grpc::Status SessionsService::Start(grpc::ServerContext* context, const v1::StartRequest* request,
                                     v1::StartResponse* response) {
   return Unary<v1::StartResponse>(deps_, *context, Access::kUser, response, [&](const Caller& caller) {
-    return CallCore<v1::StartResponse>(
-        deps_.core, [this, caller, r = *request] { return deps_.manager.Start(caller, r); });
+    return CallCoreAsync<v1::StartResponse>(deps_.core, absl::Seconds(30),
+                                            [this, caller, r = *request](CoreDone<v1::StartResponse> done) {
+                                              deps_.manager.Start(caller, r, done);
+                                            });
   });
 }
 
@@ -104,6 +106,16 @@ grpc::Status SessionsService::Stop(grpc::ServerContext* context, const v1::StopR
                                            [this, caller, r = *request](CoreDone<v1::StopResponse> done) {
                                              deps_.manager.Stop(caller, r, done);
                                            });
+  });
+}
+
+grpc::Status SessionsService::SetPolicy(grpc::ServerContext* context, const v1::SetPolicyRequest* request,
+                                        v1::SetPolicyResponse* response) {
+  return Unary<v1::SetPolicyResponse>(deps_, *context, Access::kUser, response, [&](const Caller& caller) {
+    return CallCoreAsync<v1::SetPolicyResponse>(
+        deps_.core, absl::Seconds(30), [this, caller, r = *request](CoreDone<v1::SetPolicyResponse> done) {
+          deps_.manager.SetPolicy(caller, r, done);
+        });
   });
 }
 

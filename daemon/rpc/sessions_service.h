@@ -23,6 +23,8 @@ class SessionsService final : public v1::Sessions::Service {
                      grpc::ServerWriter<v1::WatchResponse>* writer) override;
   grpc::Status Stop(grpc::ServerContext* context, const v1::StopRequest* request,
                     v1::StopResponse* response) override;
+  grpc::Status SetPolicy(grpc::ServerContext* context, const v1::SetPolicyRequest* request,
+                         v1::SetPolicyResponse* response) override;
   grpc::Status List(grpc::ServerContext* context, const v1::ListRequest* request,
                     v1::ListResponse* response) override;
   grpc::Status Get(grpc::ServerContext* context, const v1::GetRequest* request,

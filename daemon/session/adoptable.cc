@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/refusal.h"
 #include "common/base/status.h"
-#include "daemon/session/refusal.h"
 #include "daemon/session/session_cgroups.h"
 
 namespace agentmon {

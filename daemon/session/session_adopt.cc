@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
+#include "common/base/refusal.h"
 #include "common/base/status.h"
 #include "common/kernel/pid_fd.h"
 #include "daemon/session/adoptable.h"
-#include "daemon/session/refusal.h"
 #include "daemon/session/session_state.h"
 
 namespace agentmon {
@@ -66,7 +66,24 @@ void SessionManager::Adopt(const Caller& caller, const v1::AdoptRequest& request
   if (may.ok()) may = CheckAdoptable(proc_, caller, request.pid());
   if (!may.ok()) return done(may);
   const auto owner = proc_.Uid(request.pid());
-  auto made = Make(owner.ok() ? *owner : caller.uid, v1::Session::ADOPT);
+  const std::string workspace =
+      request.workspace().empty() ? proc_.Cwd(request.pid()).value_or("") : request.workspace();
+  deps_.policies.Prepare(
+      owner.ok() ? *owner : caller.uid, workspace, request.policy(),
+      [this, alive = alive_, caller, request, done](absl::StatusOr<Policies::PreparedPtr> policy) {
+        if (!*alive) return;
+        if (!policy.ok()) return done(policy.status());
+        AdoptPrepared(caller, request, *policy, done);
+      });
+}
+
+void SessionManager::AdoptPrepared(const Caller& caller, const v1::AdoptRequest& request,
+                                   const Policies::PreparedPtr& policy, const Done<v1::AdoptResponse>& done) {
+  // Again: another process may have this number by now.
+  absl::Status may = CheckMayStart(caller);
+  if (may.ok()) may = CheckAdoptable(proc_, caller, request.pid());
+  if (!may.ok()) return done(may);
+  auto made = Make(policy->request.owner.uid, v1::Session::ADOPT);
   if (!made.ok()) return done(made.status());
   const StatePtr state = *made;
   state->info.set_name(request.name());
@@ -74,6 +91,8 @@ void SessionManager::Adopt(const Caller& caller, const v1::AdoptRequest& request
   *state->info.mutable_labels() = request.labels();
   if (const auto argv = proc_.Argv(request.pid()); argv.ok()) SetCommand(state->info, *argv);
   state->info.mutable_first_process()->set_pid(request.pid());
+  BeginPolicy(state, policy);
+  deps_.policies.SetFirstProcess(state->info.id(), request.pid());
   state->attaching = true;
   const auto not_launched = absl::UnavailableError("the processes were running before the session began");
   SetSource(state, v1::FANOTIFY, not_launched);
@@ -110,6 +129,7 @@ void SessionManager::FinishAdopt(const StatePtr& state, pid_t pid, absl::StatusO
   Emit(*state, v1::SessionChange::STARTED,
        absl::StrCat("attached to pid ", pid,
                     left_out > 0 ? absl::StrCat(", without ", left_out, " processes of other users") : ""));
+  TellGap(*state);
   v1::AdoptResponse response;
   response.set_processes(static_cast<uint32_t>(*moved));
   *response.mutable_session() = Describe(*state);
@@ -121,19 +141,25 @@ void SessionManager::StartWatch(const Caller& caller, pid_t pid, Done<v1::Sessio
   absl::Status may = CheckMayStart(caller);
   if (may.ok()) may = CheckAdoptable(proc_, caller, pid);
   if (!may.ok()) return done(may);
-  const bool posted = deps_.workers.TryPost([this, alive = alive_, caller, pid, done] {
-    const absl::StatusOr<uint64_t> watch = deps_.observation.AddWatch(pid);
-    deps_.core.Post([this, alive, caller, pid, watch, done] {
-      if (!*alive) return;
-      if (!watch.ok()) return done(watch.status());
-      FinishWatch(caller, pid, *watch, done);
-    });
-  });
-  if (!posted) done(Busy());
+  deps_.policies.Prepare(
+      caller.uid, proc_.Cwd(pid).value_or(""), v1::PolicyChoice(),
+      [this, alive = alive_, caller, pid, done](absl::StatusOr<Policies::PreparedPtr> policy) {
+        if (!*alive) return;
+        if (!policy.ok()) return done(policy.status());
+        const bool posted = deps_.workers.TryPost([this, alive, caller, pid, policy = *policy, done] {
+          const absl::StatusOr<uint64_t> watch = deps_.observation.AddWatch(pid);
+          deps_.core.Post([this, alive, caller, pid, policy, watch, done] {
+            if (!*alive) return;
+            if (!watch.ok()) return done(watch.status());
+            FinishWatch(caller, pid, *watch, policy, done);
+          });
+        });
+        if (!posted) done(Busy());
+      });
 }
 
 void SessionManager::FinishWatch(const Caller& caller, pid_t pid, uint64_t watch,
-                                 const Done<v1::Session>& done) {
+                                 const Policies::PreparedPtr& policy, const Done<v1::Session>& done) {
   const auto made = Make(caller.uid, v1::Session::WATCH);
   if (!made.ok()) {
     deps_.observation.RemoveSession(watch);
@@ -142,6 +168,8 @@ void SessionManager::FinishWatch(const Caller& caller, pid_t pid, uint64_t watch
   const StatePtr& state = *made;
   state->cgroup_id = watch;
   by_cgroup_[watch] = state;
+  BeginPolicy(state, policy);
+  deps_.policies.SetFirstProcess(state->info.id(), pid);
   state->info.set_state(v1::Session::RUNNING);
   state->info.mutable_first_process()->set_pid(pid);
   if (const auto argv = proc_.Argv(pid); argv.ok()) SetCommand(state->info, *argv);

@@ -4,9 +4,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
+#include "common/base/refusal.h"
 #include "common/base/status.h"
 #include "common/kernel/pid_fd.h"
-#include "daemon/session/refusal.h"
 #include "daemon/session/session_state.h"
 
 namespace agentmon {
@@ -125,11 +125,15 @@ void SessionManager::End(const StatePtr& state, const std::string& reason) {
   state->info.set_ended_ns(absl::ToUnixNanos(deps_.clock.Wall()));
   state->info.set_end_reason(reason);
   state->info.set_processes(0);
+  if (sessions_.count(state->info.id()) != 0) {
+    *state->info.mutable_policy() = deps_.policies.Describe(state->info.id(), false, {});
+  }
   Emit(*state, v1::SessionChange::ENDED, reason);
   const std::string id = state->info.id();
   if (!state->token.empty()) by_token_.erase(state->token);
   by_cgroup_.erase(state->cgroup_id);
   sessions_.erase(id);
+  deps_.policies.End(id);
   if (state->cgroup.has_value()) {
     deps_.cgroups.Unwatch(id);
     RemoveCgroup(state, 50);

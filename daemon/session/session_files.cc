@@ -2,16 +2,14 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/files.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
-#include "common/base/unique_fd.h"
 #include "common/kernel/proc_fs.h"
 
 namespace agentmon {
@@ -20,18 +18,7 @@ absl::Status SessionFiles::Write(const v1::Session& session) const {
   if (::mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) {
     return ErrnoStatus(errno, absl::StrCat("make ", directory_));
   }
-  const std::string path = absl::StrCat(directory_, "/", session.id());
-  const std::string fresh = absl::StrCat(path, ".new");
-  {
-    const UniqueFd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", fresh));
-    const std::string bytes = session.SerializeAsString();
-    if (::write(fd.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
-      return ErrnoStatus(errno, absl::StrCat("write ", fresh));
-    }
-  }
-  if (::rename(fresh.c_str(), path.c_str()) != 0) return ErrnoStatus(errno, absl::StrCat("rename to ", path));
-  return absl::OkStatus();
+  return ReplaceFile(absl::StrCat(directory_, "/", session.id()), session.SerializeAsString(), 0600);
 }
 
 void SessionFiles::Remove(const std::string& id) const {

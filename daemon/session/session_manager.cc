@@ -10,10 +10,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/base/log.h"
+#include "common/base/refusal.h"
 #include "common/base/status.h"
 #include "daemon/event/kinds.h"
 #include "daemon/event/redact.h"
-#include "daemon/session/refusal.h"
 #include "daemon/session/session_state.h"
 
 namespace agentmon {
@@ -86,8 +86,15 @@ absl::string_view RoleName(Role role) {
   return "agent";
 }
 
+SessionManager::SessionManager(SessionDeps deps, SessionLimits limits)
+    : deps_(std::move(deps)), limits_(limits) {
+  deps_.policies.SetNotice([this](const std::string& id, v1::SessionChange::What what,
+                                  const std::string& detail) { OnPolicyNotice(id, what, detail); });
+}
+
 SessionManager::~SessionManager() {
   *alive_ = false;
+  deps_.policies.SetNotice(nullptr);
   for (const auto& [id, state] : sessions_) deps_.cgroups.Unwatch(id);
 }
 
@@ -141,15 +148,31 @@ absl::StatusOr<SessionManager::StatePtr> SessionManager::Make(uid_t uid, v1::Ses
   return state;
 }
 
-absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller,
-                                                        const v1::StartRequest& request) {
-  RETURN_IF_ERROR(CheckMayStart(caller));
-  RETURN_IF_ERROR(CheckStartFields(request.name(), request.workspace(), request.labels()));
-  if (request.ByteSizeLong() > kMaxCommand * 4) return TooBig("the request is larger than 256 KiB");
-  if (caller.uid == 0 && !request.allow_root()) {
-    return Refusal(StatusCode::kPermissionDenied, "ROOT", "root may not run an agent",
-                   "run it as the user whose work it does, or pass --allow-root");
+void SessionManager::Start(const Caller& caller, const v1::StartRequest& request,
+                           Done<v1::StartResponse> done) {
+  absl::Status may = CheckMayStart(caller);
+  if (may.ok()) may = CheckStartFields(request.name(), request.workspace(), request.labels());
+  if (may.ok() && request.ByteSizeLong() - request.policy().ByteSizeLong() > kMaxCommand * 4) {
+    may = TooBig("the request is larger than 256 KiB");
   }
+  if (may.ok() && caller.uid == 0 && !request.allow_root()) {
+    may = Refusal(StatusCode::kPermissionDenied, "ROOT", "root may not run an agent",
+                  "run it as the user whose work it does, or pass --allow-root");
+  }
+  if (!may.ok()) return done(may);
+  deps_.policies.Prepare(
+      caller.uid, request.workspace(), request.policy(),
+      [this, alive = alive_, caller, request, done](absl::StatusOr<Policies::PreparedPtr> policy) {
+        if (!*alive) return;
+        if (!policy.ok()) return done(policy.status());
+        done(StartPrepared(caller, request, *policy));
+      });
+}
+
+absl::StatusOr<v1::StartResponse> SessionManager::StartPrepared(const Caller& caller,
+                                                                const v1::StartRequest& request,
+                                                                const Policies::PreparedPtr& policy) {
+  RETURN_IF_ERROR(CheckMayStart(caller));  // others may have started meanwhile
   ASSIGN_OR_RETURN(const StatePtr state, Make(caller.uid, v1::Session::RUN));
   state->info.set_name(request.name());
   state->info.set_workspace(request.workspace());
@@ -157,6 +180,7 @@ absl::StatusOr<v1::StartResponse> SessionManager::Start(const Caller& caller,
   SetCommand(state->info, {request.command().begin(), request.command().end()});
   state->token = RandomBytes(32);
   by_token_[state->token] = state;
+  BeginPolicy(state, policy);
   Save(state);
   deps_.core.PostAfter(limits_.attach_timeout, [this, alive = alive_, state] {
     if (*alive && !state->ended && !state->populated_once && !state->attaching) {
@@ -230,6 +254,7 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
     if (source.source() == v1::NOTIFY) notify = source.active();
   }
   state->info.mutable_first_process()->set_pid(caller.pid);
+  deps_.policies.SetFirstProcess(state->info.id(), caller.pid);
   state->info.set_state(v1::Session::RUNNING);
   Save(state);
   Emit(*state, v1::SessionChange::STARTED, "");
@@ -239,6 +264,7 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
            absl::StrCat(SourceName(source.source()), ": ", source.why()));
     }
   }
+  TellGap(*state);
   v1::AttachResponse response;
   response.set_session(state->info.id());
   response.set_notify(notify);
@@ -312,6 +338,7 @@ absl::StatusOr<SessionManager::StatePtr> SessionManager::Find(const Caller& call
 
 v1::Session SessionManager::Describe(const SessionState& state) const {
   v1::Session info = state.info;
+  *info.mutable_policy() = deps_.policies.Describe(info.id(), false, {});
   if (state.cgroup.has_value()) {
     const auto pids = state.cgroup->Processes();
     if (pids.ok()) info.set_processes(static_cast<uint32_t>(pids->size()));
@@ -331,7 +358,14 @@ std::vector<v1::Session> SessionManager::List(const Caller& caller) const {
 
 absl::StatusOr<v1::Session> SessionManager::Get(const Caller& caller, const std::string& which) const {
   ASSIGN_OR_RETURN(const StatePtr state, Find(caller, which));
-  return Describe(*state);
+  v1::Session session = Describe(*state);
+  *session.mutable_policy() = deps_.policies.Describe(session.id(), true, ActiveSources(session));
+  return session;
+}
+
+absl::StatusOr<std::string> SessionManager::IdOf(const Caller& caller, const std::string& which) const {
+  ASSIGN_OR_RETURN(const StatePtr state, Find(caller, which));
+  return state->info.id();
 }
 
 std::string SessionManager::SessionOfCgroup(uint64_t cgroup_id) const {

@@ -18,6 +18,7 @@
 #include "common/base/worker_pool.h"
 #include "common/kernel/proc_fs.h"
 #include "daemon/event/event.h"
+#include "daemon/policy/policies.h"
 #include "daemon/session/caller.h"
 #include "daemon/session/observation.h"
 #include "daemon/session/session_cgroups.h"
@@ -39,6 +40,7 @@ struct SessionDeps {
   const Clock& clock;
   SessionCgroups& cgroups;
   Observation& observation;
+  Policies& policies;
   SessionFiles files;
   EventSink& events;                                    // session events go here
   std::function<void(const v1::Session&)> save;         // to the store; never blocks
@@ -51,7 +53,7 @@ class SessionManager : public EventSink {
   template <typename T>
   using Done = std::function<void(absl::StatusOr<T>)>;
 
-  SessionManager(SessionDeps deps, SessionLimits limits) : deps_(std::move(deps)), limits_(limits) {}
+  SessionManager(SessionDeps deps, SessionLimits limits);
   ~SessionManager() override;
 
   // Finds the sessions of an earlier daemon by their cgroups: living ones go on with a GAP event, what
@@ -59,19 +61,22 @@ class SessionManager : public EventSink {
   // not known.
   void Recover(uint64_t daemon_lost_ns);
 
-  absl::StatusOr<v1::StartResponse> Start(const Caller& caller, const v1::StartRequest& request);
+  void Start(const Caller& caller, const v1::StartRequest& request, Done<v1::StartResponse> done);
   void Attach(const Caller& caller, const v1::AttachRequest& request, Done<v1::AttachResponse> done);
   absl::Status Arm(const Caller& caller, const v1::ArmRequest& request);
   void Adopt(const Caller& caller, const v1::AdoptRequest& request, Done<v1::AdoptResponse> done);
   void StartWatch(const Caller& caller, pid_t pid, Done<v1::Session> done);
   void EndWatch(const std::string& id);
   void Stop(const Caller& caller, const v1::StopRequest& request, Done<v1::StopResponse> done);
+  void SetPolicy(const Caller& caller, const v1::SetPolicyRequest& request, Done<v1::SetPolicyResponse> done);
 
   // Running ones that the caller may see, newest first.
   std::vector<v1::Session> List(const Caller& caller) const;
   // By id, unique prefix of at least 4 characters, or unique name; empty = the caller's own (agent) or
   // newest. NotFound when it is none of the running ones.
   absl::StatusOr<v1::Session> Get(const Caller& caller, const std::string& which) const;
+  // The id that `which` means, as in Get.
+  absl::StatusOr<std::string> IdOf(const Caller& caller, const std::string& which) const;
   size_t running() const { return sessions_.size(); }
   // For sessions that start from now on.
   void SetSessionsPerUid(size_t limit) { limits_.sessions_per_uid = limit; }
@@ -90,15 +95,23 @@ class SessionManager : public EventSink {
   using StatePtr = std::shared_ptr<SessionState>;
 
   absl::Status CheckMayStart(const Caller& caller) const;
+  absl::StatusOr<v1::StartResponse> StartPrepared(const Caller& caller, const v1::StartRequest& request,
+                                                  const Policies::PreparedPtr& policy);
+  void AdoptPrepared(const Caller& caller, const v1::AdoptRequest& request,
+                     const Policies::PreparedPtr& policy, const Done<v1::AdoptResponse>& done);
   absl::StatusOr<StatePtr> Make(uid_t uid, v1::Session::Origin origin);
   void FinishAdopt(const StatePtr& state, pid_t pid, absl::StatusOr<int> moved, int left_out,
                    const Done<v1::AdoptResponse>& done);
-  void FinishWatch(const Caller& caller, pid_t pid, uint64_t watch, const Done<v1::Session>& done);
+  void FinishWatch(const Caller& caller, pid_t pid, uint64_t watch, const Policies::PreparedPtr& policy,
+                   const Done<v1::Session>& done);
   absl::StatusOr<StatePtr> Find(const Caller& caller, const std::string& which) const;
   void FinishAttach(const StatePtr& state, const Caller& caller, const std::string& no_namespace,
                     absl::Status moved, const Done<v1::AttachResponse>& done);
   // False when the source was inactive before.
   bool SetSource(const StatePtr& state, v1::Source source, const absl::Status& status);
+  void BeginPolicy(const StatePtr& state, const Policies::PreparedPtr& policy);
+  void OnPolicyNotice(const std::string& id, v1::SessionChange::What what, const std::string& detail);
+  void TellGap(const SessionState& state);
   void OnCgroupChange(const StatePtr& state);
   void BeginStop(const StatePtr& state, const v1::StopRequest& request, uid_t by);
   void End(const StatePtr& state, const std::string& reason);

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ absl::Status CheckStartFields(const std::string& name, const std::string& worksp
                               const google::protobuf::Map<std::string, std::string>& labels);
 // As much of argv as is kept for display.
 void SetCommand(v1::Session& session, const std::vector<std::string>& argv);
+
+std::set<v1::Source> ActiveSources(const v1::Session& session);
 
 struct SessionManager::SessionState {
   v1::Session info;

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,8 +13,8 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/refusal.h"
 #include "daemon/app/event_loop.h"
-#include "daemon/session/refusal.h"
 #include "tests/fake/fake_observation.h"
 
 namespace agentmon {
@@ -62,6 +63,7 @@ class Fixture {
     char pattern[] = "/tmp/session-manager-XXXXXX";
     dir = mkdtemp(pattern);
     cgroups = *SessionCgroups::Create(*loop, *FindCgroup2Mount(), absl::StrCat("test-", getpid()));
+    mkdir((dir + "/floor").c_str(), 0700);
     NewManager();
   }
   ~Fixture() {
@@ -75,9 +77,13 @@ class Fixture {
   }
   void NewManager() {
     manager.reset();
+    policies = std::make_unique<Policies>(
+        Policies::Deps{*loop, workers, clock, tree, OwnPaths{dir, dir}},
+        PolicyPlaces{dir + "/floor", dir + "/policies", dir + "/shipped", "default"});
+    policies->LoadAtStart();
     manager = std::make_unique<SessionManager>(
-        SessionDeps{*loop, workers, clock, *cgroups, observation, SessionFiles(dir + "/sessions"), events,
-                    [this](const v1::Session& s) { saved[s.id()] = s; }, [](const std::string&) {}},
+        SessionDeps{*loop, workers, clock, *cgroups, observation, *policies, SessionFiles(dir + "/sessions"),
+                    events, [this](const v1::Session& s) { saved[s.id()] = s; }, [](const std::string&) {}},
         SessionLimits{.sessions_per_uid = 3});
   }
   Caller CallerFor(pid_t pid, uid_t uid = 1000, Role role = Role::kUser) {
@@ -92,9 +98,15 @@ class Fixture {
     }
     return true;
   }
+  absl::StatusOr<v1::StartResponse> Start(const Caller& caller, const v1::StartRequest& request) {
+    absl::optional<absl::StatusOr<v1::StartResponse>> response;
+    manager->Start(caller, request, [&](absl::StatusOr<v1::StartResponse> r) { response = r; });
+    REQUIRE(Until([&] { return response.has_value(); }));
+    return *response;
+  }
   // A session with the process in it.
   std::string StartWith(pid_t pid) {
-    const auto started = manager->Start(CallerFor(pid), v1::StartRequest());
+    const auto started = Start(CallerFor(pid), v1::StartRequest());
     REQUIRE(started.ok());
     v1::AttachRequest attach;
     attach.set_token(started->token());
@@ -117,6 +129,8 @@ class Fixture {
   std::map<std::string, v1::Session> saved;
   std::unique_ptr<SessionCgroups> cgroups;
   WorkerPool workers{2, 100};
+  ProcessTree tree;
+  std::unique_ptr<Policies> policies;
   std::unique_ptr<SessionManager> manager;
 };
 
@@ -162,7 +176,7 @@ TEST_CASE("stop sends TERM first and kills what is deaf after the grace") {
 TEST_CASE("a token works once, for its user, and not from inside a session") {
   Fixture f;
   Sleeper child, other;
-  const auto started = f.manager->Start(f.CallerFor(child.pid()), v1::StartRequest());
+  const auto started = f.Start(f.CallerFor(child.pid()), v1::StartRequest());
   REQUIRE(started.ok());
   v1::AttachRequest attach;
   attach.set_token(started->token());
@@ -204,22 +218,81 @@ TEST_CASE("users see and stop only their own sessions, an administrator all") {
 TEST_CASE("start refuses root, agents, too many sessions and oversized fields, and leaves nothing") {
   Fixture f;
   const pid_t self = getpid();
-  CHECK(Reason(f.manager->Start(f.CallerFor(self, 0, Role::kAdmin), {}).status()) == "ROOT");
-  CHECK(Reason(f.manager->Start(f.CallerFor(self, 1000, Role::kAgent), {}).status()) == "IN_A_SESSION");
+  CHECK(Reason(f.Start(f.CallerFor(self, 0, Role::kAdmin), {}).status()) == "ROOT");
+  CHECK(Reason(f.Start(f.CallerFor(self, 1000, Role::kAgent), {}).status()) == "IN_A_SESSION");
   v1::StartRequest request;
   request.set_name(std::string(129, 'x'));
-  CHECK(Reason(f.manager->Start(f.CallerFor(self), request).status()) == "TOO_BIG");
+  CHECK(Reason(f.Start(f.CallerFor(self), request).status()) == "TOO_BIG");
   request.set_name("");
   request.set_workspace("relative");
-  CHECK(Reason(f.manager->Start(f.CallerFor(self), request).status()) == "BAD_WORKSPACE");
+  CHECK(Reason(f.Start(f.CallerFor(self), request).status()) == "BAD_WORKSPACE");
   CHECK(f.cgroups->Existing().empty());
   f.observation.add_session = absl::UnavailableError("map full");
-  CHECK(absl::IsUnavailable(f.manager->Start(f.CallerFor(self), {}).status()));
+  CHECK(absl::IsUnavailable(f.Start(f.CallerFor(self), {}).status()));
   CHECK(f.cgroups->Existing().empty());
   f.observation.add_session = absl::OkStatus();
-  for (int i = 0; i < 3; ++i) CHECK(f.manager->Start(f.CallerFor(self), {}).ok());
-  CHECK(Reason(f.manager->Start(f.CallerFor(self), {}).status()) == "TOO_MANY_SESSIONS");
-  CHECK(f.manager->Start(f.CallerFor(self, 1001), {}).ok());
+  for (int i = 0; i < 3; ++i) CHECK(f.Start(f.CallerFor(self), {}).ok());
+  CHECK(Reason(f.Start(f.CallerFor(self), {}).status()) == "TOO_MANY_SESSIONS");
+  CHECK(f.Start(f.CallerFor(self, 1001), {}).ok());
+}
+
+TEST_CASE(
+    "a session is given another policy by its owner only, down to the floor, and it outlives the daemon") {
+  Fixture f;
+  std::ofstream(f.dir + "/floor/10.yaml")
+      << "version: 1\nname: floor\nfile_rules: [{name: srv, paths: [/srv/**], decision: deny}]\n";
+  f.NewManager();
+  Sleeper child;
+  const std::string id = f.StartWith(child.pid());
+  const auto decide = [&](const char* path) {
+    Event event;
+    event.set_session(id);
+    event.set_kind(v1::OPEN);
+    event.mutable_file()->set_path(path);
+    f.policies->Judge(&event);
+    return event.judgement();
+  };
+  CHECK(decide("/srv/x").rule() == "srv");
+  CHECK(decide("/etc/shadow").decision() == v1::DENY);
+  CHECK(f.events.CountOf(v1::SessionChange::NOT_ENFORCED) == 1);
+
+  v1::SetPolicyRequest request;
+  request.set_session(id);
+  request.mutable_policy()->mutable_base()->set_name("observe");
+  const auto set = [&](const Caller& caller) {
+    absl::optional<absl::Status> status;
+    f.manager->SetPolicy(caller, request,
+                         [&](absl::StatusOr<v1::SetPolicyResponse> r) { status = r.status(); });
+    REQUIRE(f.Until([&] { return status.has_value(); }));
+    return *status;
+  };
+  Caller agent = f.CallerFor(child.pid(), 1000, Role::kAgent);
+  agent.session = id;
+  CHECK(Reason(set(agent)) == "IN_A_SESSION");
+  CHECK(absl::IsNotFound(set(f.CallerFor(getpid(), 1001))));
+  CHECK(decide("/etc/shadow").decision() == v1::DENY);
+  CHECK(set(f.CallerFor(getpid())).ok());
+  CHECK(decide("/etc/shadow").decision() == v1::ALLOW);
+  CHECK(decide("/srv/x").rule() == "srv");
+  CHECK(f.events.CountOf(v1::SessionChange::POLICY_CHANGED) == 1);
+
+  request.mutable_policy()->mutable_base()->set_name("no-such");
+  CHECK(Reason(set(f.CallerFor(getpid()))) == "BAD_POLICY");
+  // The environment of what runs already cannot be taken back.
+  request.mutable_policy()->Clear();
+  v1::PolicyDocument* document = request.mutable_policy()->mutable_base()->mutable_document();
+  document->set_name("env");
+  document->set_file("env.yaml");
+  document->set_version(1);
+  document->mutable_env()->add_deny()->set_value("AWS_*");
+  CHECK(Reason(set(f.CallerFor(getpid()))) == "NEEDS_NEW_SESSION");
+  CHECK(decide("/etc/shadow").decision() == v1::ALLOW);
+
+  f.NewManager();  // as after a kill
+  f.manager->Recover(0);
+  CHECK(decide("/etc/shadow").decision() == v1::ALLOW);
+  CHECK(decide("/srv/x").rule() == "srv");
+  CHECK(f.manager->Get(f.CallerFor(getpid()), id)->policy().layers_size() == 3);
 }
 
 TEST_CASE("a new daemon finds a living session with a gap and removes a dead one") {

@@ -1,0 +1,136 @@
+#include "daemon/policy/enforcement.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/policy/builtin.h"
+#include "common/policy/evaluate.h"
+
+namespace agentmon {
+namespace {
+
+using policy::RuleKind;
+using How = v1::RuleEnforcement;
+
+class Lister {
+ public:
+  Lister(const std::set<v1::Source>& sources, std::vector<v1::RuleEnforcement>& out)
+      : sources_(sources), out_(out) {}
+
+  void Layer(const policy::CompiledLayer& layer) {
+    if (policy::Strictness(policy::UnderPosture(policy::Decision::kDeny, layer.posture)) <
+        policy::Strictness(policy::Decision::kAsk)) {
+      return;
+    }
+    layer_ = &layer;
+    for (const policy::Rule& rule : layer.document->rules) {
+      if (policy::Strictness(rule.decision) < policy::Strictness(policy::Decision::kRedirect)) continue;
+      const auto [how, mechanism] = HowSeen(rule.kind, rule);
+      Add(rule.name, rule.at, how, mechanism);
+    }
+    for (size_t i = 0; i < policy::kDefaults; ++i) {
+      const auto what = static_cast<policy::DefaultFor>(i);
+      if (policy::Strictness(layer.defaults[i]) < policy::Strictness(policy::Decision::kAsk)) continue;
+      const auto [how, mechanism] = HowSeen(KindOf(what), policy::Rule());
+      Add(absl::StrCat("default for ", policy::DefaultName(what)), {}, how, mechanism);
+    }
+    if (layer.env.given) Add("env", {}, How::NONE, "");
+    const policy::SeccompRules& s = layer.document->seccomp;
+    if (s.ptrace || s.bpf || s.kernel_modules || s.mount_namespace) Add("linux.seccomp", {}, How::NONE, "");
+    if (HasLimits(layer.document->limits)) Add("resource_limits", {}, How::NONE, "");
+  }
+
+ private:
+  using Seen = std::pair<How::How, std::string>;
+
+  static RuleKind KindOf(policy::DefaultFor what) {
+    switch (what) {
+      case policy::DefaultFor::kCommand:
+        return RuleKind::kCommand;
+      case policy::DefaultFor::kNetwork:
+        return RuleKind::kNetwork;
+      case policy::DefaultFor::kUnixSocket:
+        return RuleKind::kUnix;
+      case policy::DefaultFor::kSignal:
+        return RuleKind::kSignal;
+      case policy::DefaultFor::kFileRead:
+      case policy::DefaultFor::kFileWrite:
+        break;
+    }
+    return RuleKind::kFile;
+  }
+  static bool HasLimits(const policy::ResourceLimits& l) {
+    return l.max_memory_mb != 0 || l.memory_swap_max_mb >= 0 || l.cpu_quota_percent != 0 ||
+           l.disk_read_bps_max != 0 || l.disk_write_bps_max != 0 || l.net_bandwidth_mbps != 0 ||
+           l.pids_max != 0 || l.command_timeout != absl::ZeroDuration() ||
+           l.session_timeout != absl::ZeroDuration() || l.idle_timeout != absl::ZeroDuration();
+  }
+  Seen By(v1::Source source, const char* name) const {
+    return sources_.count(source) != 0 ? Seen{How::OBSERVED, name} : Seen{How::NONE, ""};
+  }
+  Seen HowSeen(RuleKind kind, const policy::Rule& rule) const {
+    switch (kind) {
+      case RuleKind::kCommand:
+        return By(v1::PROCESS, "process");
+      case RuleKind::kUnix:
+        return By(v1::NETWORK, "network");
+      case RuleKind::kNetwork:
+        // Which name led to an address is not known yet.
+        return !rule.domains.empty() && rule.cidrs.empty() && !NamesAddresses(rule)
+                   ? Seen{How::NONE, ""}
+                   : By(v1::NETWORK, "network");
+      case RuleKind::kFile: {
+        const Seen reads = By(v1::FANOTIFY, "fanotify"), writes = By(v1::NOTIFY, "notify");
+        const bool only_reads = rule.operations != 0 && (rule.operations & policy::kWriteOps) == 0;
+        return only_reads || writes.first == How::NONE ? reads : writes;
+      }
+      case RuleKind::kSignal:
+        break;
+    }
+    return {How::NONE, ""};
+  }
+  static bool NamesAddresses(const policy::Rule& rule) {
+    for (const policy::Text& domain : rule.domains) {
+      if (domain.value == "**" || domain.value == "localhost") return true;
+    }
+    return false;
+  }
+  void Add(absl::string_view rule, policy::Position at, How::How how, const std::string& mechanism) {
+    v1::RuleEnforcement entry;
+    entry.set_layer(layer_->name);
+    entry.set_rule(std::string(rule));
+    entry.set_file(layer_->document->file);
+    if (at.line != 0) {
+      entry.mutable_at()->set_line(at.line);
+      entry.mutable_at()->set_column(at.column);
+    }
+    entry.set_how(how);
+    entry.set_mechanism(mechanism);
+    out_.push_back(std::move(entry));
+  }
+
+  const std::set<v1::Source>& sources_;
+  std::vector<v1::RuleEnforcement>& out_;
+  const policy::CompiledLayer* layer_ = nullptr;
+};
+
+}  // namespace
+
+std::vector<v1::RuleEnforcement> ListEnforcement(const policy::Snapshot& snapshot,
+                                                 const std::set<v1::Source>& sources) {
+  std::vector<v1::RuleEnforcement> out;
+  Lister lister(sources, out);
+  for (const policy::CompiledLayer& layer : snapshot.layers()) lister.Layer(layer);
+  return out;
+}
+
+std::string EnforcementGap(const std::vector<v1::RuleEnforcement>& rules) {
+  size_t observed = 0, none = 0;
+  for (const v1::RuleEnforcement& rule : rules) {
+    if (rule.file() == policy::kBuiltinFile) continue;  // in every session, whatever its policy
+    observed += rule.how() == How::OBSERVED;
+    none += rule.how() == How::NONE;
+  }
+  if (observed + none == 0) return "";
+  return absl::StrCat(observed, " rules are recorded and not enforced, ", none, " are not even seen");
+}
+
+}  // namespace agentmon

@@ -1,0 +1,20 @@
+// How each rule of a policy is enforced on this host, rule by rule.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agentmon/v1/policy.pb.h"
+#include "common/policy/snapshot.h"
+
+namespace agentmon {
+
+// All rules, defaults and keys that would stop or ask for something in a session that has these sources of
+// events, outermost layer first; those of postures that only record are left out.
+std::vector<v1::RuleEnforcement> ListEnforcement(const policy::Snapshot& snapshot,
+                                                 const std::set<v1::Source>& sources);
+// "32 rules are recorded and not enforced, 4 not even seen"; empty = all are enforced.
+std::string EnforcementGap(const std::vector<v1::RuleEnforcement>& rules);
+
+}  // namespace agentmon

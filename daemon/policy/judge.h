@@ -1,0 +1,42 @@
+// What a session's policy says of an event, written into the event.
+#pragma once
+
+#include <sys/types.h>
+
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/policy/snapshot.h"
+#include "common/policy/subject.h"
+#include "daemon/attribution/process_tree.h"
+#include "daemon/event/event.h"
+#include "daemon/policy/session_terminals.h"
+#include "daemon/policy/trusted_directories.h"
+
+namespace agentmon {
+
+// What judging must know of a session besides its policy.
+struct JudgedSession {
+  pid_t first_process = 0;
+  std::vector<gid_t> groups;  // of its user
+  SessionTerminals terminals;
+};
+
+// Core thread.
+class Judge {
+ public:
+  Judge(const Clock& clock, const ProcessTree& tree) : trusted_(clock), tree_(tree) {}
+
+  // The event is attributed already, and not redacted yet. Events of which no rule speaks (fork, exit, what
+  // the daemon itself tells) stay without a judgement. What a default allows is marked as allowed and
+  // nothing more: most events are that.
+  void Apply(const policy::Snapshot& snapshot, JudgedSession& session, Event* event);
+
+ private:
+  int DepthOf(const Event& event, pid_t first_process) const;
+
+  TrustedDirectories trusted_;
+  const ProcessTree& tree_;
+};
+
+}  // namespace agentmon

@@ -1,0 +1,131 @@
+// The policies of root and of the running sessions: reading, compiling, switching, judging.
+// docs/architecture.md, "Policies".
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "agentmon/v1/policy.pb.h"
+#include "agentmon/v1/sessions.pb.h"
+#include "common/base/clock.h"
+#include "common/base/task_runner.h"
+#include "common/base/worker_pool.h"
+#include "common/policy/current.h"
+#include "daemon/policy/judge.h"
+#include "daemon/policy/policy_library.h"
+#include "daemon/policy/session_policy.h"
+
+namespace agentmon {
+
+// Core thread, all of it; reading and compiling happen on the workers. Completions run on the core thread.
+class Policies {
+ public:
+  template <typename T>
+  using Done = std::function<void(absl::StatusOr<T>)>;
+  // Something to be told of a session: POLICY_CHANGED or POLICY_REJECTED.
+  using Notice = std::function<void(const std::string& session, v1::SessionChange::What what,
+                                    const std::string& detail)>;
+
+  struct Deps {
+    TaskRunner& core;
+    WorkerPool& workers;
+    const Clock& clock;
+    const ProcessTree& tree;
+    OwnPaths own;
+  };
+  struct Prepared {
+    PolicyRequest request;
+    CompiledPolicy compiled;
+    uint64_t library_generation = 0;
+  };
+  using PreparedPtr = std::shared_ptr<Prepared>;
+
+  Policies(Deps deps, PolicyPlaces places);
+  ~Policies();
+  void SetNotice(Notice notice) { notice_ = std::move(notice); }
+
+  // Before the loop runs: reads root's files here and now. Broken ones are replaced, and Problems says so.
+  void LoadAtStart();
+  // Reads root's files again; a file that does not load changes nothing. All sessions are switched at once.
+  void Reload(Done<v1::ReloadPoliciesResponse> done);
+  // Other places, from the configuration; takes effect with the next Reload.
+  void SetPlaces(PolicyPlaces places) { places_ = std::move(places); }
+  const PolicyPlaces& places() const { return places_; }
+
+  // Compiles what a session asks for; without a snapshot the diagnostics say why.
+  void Compile(uid_t uid, std::string workspace, v1::PolicyChoice choice, Done<PreparedPtr> done);
+  // The same, and what does not compile is "BAD_POLICY".
+  void Prepare(uid_t uid, std::string workspace, v1::PolicyChoice choice, Done<PreparedPtr> done);
+  // From here on the session's events are judged.
+  void Begin(const v1::Session& session, const PreparedPtr& prepared);
+  // Its first process is known: its terminals are the session's.
+  void SetFirstProcess(const std::string& session, pid_t pid);
+  // As it was before the daemon's restart. Compiles here and now; what does not compile any more is replaced
+  // by reads only, below the floor.
+  void Recover(const v1::Session& session);
+  void End(const std::string& session);
+  // Switches a running session; "NEEDS_NEW_SESSION" names what could not take effect, and switches nothing.
+  void SetPolicy(const std::string& session, v1::PolicyChoice choice, Done<bool> done);
+
+  // Writes the judgement into an event of a session.
+  void Judge(Event* event);
+
+  // With `rules`: how each rule is enforced, given the sources that are active in the session.
+  v1::PolicyState Describe(const std::string& session, bool rules, const std::set<v1::Source>& sources) const;
+  // One line for NOT_ENFORCED; empty = nothing to say.
+  std::string Gap(const std::string& session, const std::set<v1::Source>& sources) const;
+  // Null when the session is not known.
+  std::shared_ptr<const policy::Snapshot> SnapshotOf(const std::string& session) const;
+  PolicyRequest RequestOf(const std::string& session) const;  // empty when not known
+  absl::StatusOr<v1::GetPolicyResponse> Layers(const std::string& session) const;
+  std::shared_ptr<const PolicyLibrary> library() const { return library_; }
+  // What is wrong with root's files, one line each; empty = nothing.
+  std::vector<std::string> Problems() const;
+
+ private:
+  struct SessionEntry {
+    PolicyRequest request;
+    std::unique_ptr<policy::CurrentSnapshot> current;
+    std::vector<policy::LayerInput> layers;
+    uint64_t generation = 1, library_generation = 0;
+    std::string problem;
+    JudgedSession judged;
+    bool kept = false;  // its choice is written for the next daemon
+  };
+  struct Round;  // one reload
+
+  void StartRound();
+  void FinishReading(const std::shared_ptr<Round>& round);
+  void FinishCompiling(const std::shared_ptr<Round>& round);
+  void EndRound(const std::shared_ptr<Round>& round);
+  void Reject(const PolicyLibrary& broken);
+  void CatchUp(const std::string& session);
+  void Switch(const std::string& session, SessionEntry& entry, CompiledPolicy compiled,
+              absl::string_view why);
+  void Keep(const std::string& session, SessionEntry& entry);
+  std::string KeptPath(const std::string& session) const;
+  std::string ArchivePath() const { return deps_.own.state_dir + "/policies.last-good"; }
+  void SaveArchive();
+
+  Deps deps_;
+  PolicyPlaces places_;
+  Notice notice_;
+  std::shared_ptr<const PolicyLibrary> library_;
+  uint64_t library_generation_ = 1;
+  policy::Diagnostics problems_;  // of the last reading
+  std::string fallback_;          // what is in force in place of broken files since the start
+  std::map<std::string, SessionEntry> sessions_;
+  agentmon::Judge judge_;
+  std::shared_ptr<Round> round_;  // under way
+  std::vector<Done<v1::ReloadPoliciesResponse>> waiting_;
+  bool again_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace agentmon

@@ -1,0 +1,58 @@
+// What a session and its policy have to do with each other; the policies themselves: daemon/policy.
+#include "common/base/log.h"
+#include "common/base/refusal.h"
+#include "common/base/status.h"
+#include "daemon/session/session_state.h"
+
+namespace agentmon {
+
+std::set<v1::Source> ActiveSources(const v1::Session& session) {
+  std::set<v1::Source> sources;
+  for (const v1::SourceState& source : session.sources()) {
+    if (source.active()) sources.insert(source.source());
+  }
+  return sources;
+}
+
+void SessionManager::BeginPolicy(const StatePtr& state, const Policies::PreparedPtr& policy) {
+  deps_.policies.Begin(state->info, policy);
+  *state->info.mutable_policy() = deps_.policies.Describe(state->info.id(), false, {});
+}
+
+void SessionManager::TellGap(const SessionState& state) {
+  const std::string gap = deps_.policies.Gap(state.info.id(), ActiveSources(state.info));
+  if (gap.empty()) return;
+  LogInfo("session ", state.info.id(), ": ", gap);
+  Emit(state, v1::SessionChange::NOT_ENFORCED, gap);
+}
+
+void SessionManager::OnPolicyNotice(const std::string& id, v1::SessionChange::What what,
+                                    const std::string& detail) {
+  const auto it = sessions_.find(id);
+  if (it == sessions_.end()) return;
+  const StatePtr& state = it->second;
+  *state->info.mutable_policy() = deps_.policies.Describe(id, false, {});
+  Emit(*state, what, detail);
+  if (what == v1::SessionChange::POLICY_CHANGED) TellGap(*state);
+  Save(state);
+}
+
+void SessionManager::SetPolicy(const Caller& caller, const v1::SetPolicyRequest& request,
+                               Done<v1::SetPolicyResponse> done) {
+  if (caller.role == Role::kAgent) {
+    return done(Refusal(absl::StatusCode::kPermissionDenied, "IN_A_SESSION",
+                        "a process inside a session may not change its policy"));
+  }
+  const auto state = Find(caller, request.session());
+  if (!state.ok()) return done(state.status());
+  deps_.policies.SetPolicy((*state)->info.id(), request.policy(),
+                           [this, alive = alive_, state = *state, done](absl::StatusOr<bool> set) {
+                             if (!*alive) return;
+                             if (!set.ok()) return done(set.status());
+                             v1::SetPolicyResponse response;
+                             *response.mutable_session() = Describe(*state);
+                             done(response);
+                           });
+}
+
+}  // namespace agentmon
