@@ -44,6 +44,7 @@ PolicyContext ContextOfProcess() {
 PolicyContext ContextOf(const std::string& directory) {
   PolicyContext context;
   // The user database, not HOME: an agent's environment must not move rules.
+  context.user = absl::StrCat(getuid());
   if (const passwd* user = getpwuid(getuid())) {
     context.home = user->pw_dir;
     context.user = user->pw_name;
@@ -51,7 +52,7 @@ PolicyContext ContextOf(const std::string& directory) {
   const auto [workspace, git] = FindProject(directory);
   context.workspace = workspace;
   auto& variables = context.compile.variables;
-  variables.derived = {{"HOME", context.home},
+  variables.derived = {{"HOME", context.home.empty() ? "/nonexistent" : context.home},
                        {"USER", context.user},
                        {"UID", absl::StrCat(getuid())},
                        {"WORKSPACE", workspace},

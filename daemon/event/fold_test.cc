@@ -91,11 +91,12 @@ TEST_CASE("acts that differ are not folded into each other") {
   CHECK(out.events.size() == different.size());
 }
 
-TEST_CASE("programs, denials and the daemon's own events are never folded") {
+TEST_CASE("programs, denials that took effect and the daemon's own events are never folded") {
   Collected out;
   Folder folder(out);
   Event denied = File(v1::OPEN, "/a", 1);
   denied.mutable_judgement()->set_decision(v1::DENY);
+  denied.mutable_judgement()->set_enforced(true);
   Event own = File(v1::LOSS, "", 1);
   own.set_source(v1::DAEMON);
   for (int i = 0; i < 5; ++i) {
@@ -106,6 +107,10 @@ TEST_CASE("programs, denials and the daemon's own events are never folded") {
   }
   CHECK(out.events.size() == 20);
   CHECK(folder.keys() == 0);
+  // One that stopped nothing goes on as often as the program likes.
+  denied.mutable_judgement()->set_enforced(false);
+  for (int i = 0; i < 5; ++i) folder.OnEvent(denied);
+  CHECK(out.events.size() == 21);
 }
 
 TEST_CASE("what a process had counted comes before its exit") {

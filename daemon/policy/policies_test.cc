@@ -14,8 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/policy/evaluate.h"
-#include "daemon/app/event_loop.h"
 #include "daemon/policy/policy_watcher.h"
+#include "tests/host/loop_task_runner.h"
 
 namespace agentmon {
 namespace {
@@ -54,19 +54,10 @@ class Fixture {
     std::ofstream(dir + "/new") << text;
     fs::rename(dir + "/new", dir + file);
   }
-  // Runs the loop until the condition holds, 10 s at most.
-  bool Until(const std::function<bool()>& condition) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(10);
-    while (!condition()) {
-      if (absl::Now() > deadline) return false;
-      loop.RunOnce(absl::Milliseconds(100));
-    }
-    return true;
-  }
   v1::ReloadPoliciesResponse Reload() {
     absl::optional<absl::StatusOr<v1::ReloadPoliciesResponse>> response;
     policies->Reload([&](absl::StatusOr<v1::ReloadPoliciesResponse> r) { response = r; });
-    REQUIRE(Until([&] { return response.has_value(); }));
+    REQUIRE(loop.RunUntil([&] { return response.has_value(); }));
     REQUIRE(response->ok());
     return **response;
   }
@@ -74,7 +65,7 @@ class Fixture {
     absl::optional<absl::StatusOr<Policies::PreparedPtr>> prepared;
     policies->Prepare(getuid(), "/work", choice,
                       [&](absl::StatusOr<Policies::PreparedPtr> p) { prepared = std::move(p); });
-    REQUIRE(Until([&] { return prepared.has_value(); }));
+    REQUIRE(loop.RunUntil([&] { return prepared.has_value(); }));
     if (!prepared->ok()) return prepared->status();
     v1::Session session;
     session.set_id(id);
@@ -94,8 +85,7 @@ class Fixture {
 
   std::string dir;
   PolicyPlaces places;
-  std::unique_ptr<EventLoop> loop_owner = *EventLoop::Create();
-  EventLoop& loop = *loop_owner;
+  LoopTaskRunner loop;
   WorkerPool workers{2, 100};
   SystemClock clock;
   ProcessTree tree;
@@ -288,7 +278,7 @@ TEST_CASE(
   };
   const auto seen = [&] {
     const int before = changes;
-    return f.Until([&] { return changes > before; });
+    return f.loop.RunUntil([&] { return changes > before; });
   };
   auto watcher = start();
   f.Write("/floor/a.yaml", "x");  // as an editor does

@@ -126,8 +126,13 @@ class Daemon:
         self.runtime.mkdir(mode=0o755)
         self.state = self.base / "state"
         self.state.mkdir(mode=0o700)
+        self.floor = self.base / "floor.d"
+        self.policies = self.base / "policies"
+        for folder in (self.floor, self.policies):
+            folder.mkdir(mode=0o755)
         self.config = self.base / "agentmond.yaml"
-        self.config.write_text(config)
+        # The policies of the machine are not those of the tests.
+        self.config.write_text(f"{config}floor_dir: {self.floor}\npolicies_dir: {self.policies}\n")
         self.socket = self.runtime / "agentmond.sock"
         self.database = self.state / "agentmon.db"
         self.log = self.base / "log"

@@ -258,7 +258,10 @@ TEST_CASE(
 
   v1::SetPolicyRequest request;
   request.set_session(id);
-  request.mutable_policy()->mutable_base()->set_name("observe");
+  v1::PolicyDocument* open = request.mutable_policy()->mutable_base()->mutable_document();
+  open->set_name("open");
+  open->set_file("open.yaml");
+  open->set_version(1);
   const auto set = [&](const Caller& caller) {
     absl::optional<absl::Status> status;
     f.manager->SetPolicy(caller, request,
