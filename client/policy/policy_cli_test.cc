@@ -141,4 +141,36 @@ TEST_CASE("the project around a directory") {
   CHECK(FindProject(files.root() + "/repo") == std::pair(files.root() + "/repo", files.root() + "/repo"));
 }
 
+TEST_CASE(
+    "a choice has files as rules and names as names, the user's own layer, and the variables they name") {
+  Files files;
+  PolicyContext context = Context();
+  context.home = files.root();
+  context.compile.variables.session = {{"DATA", "/data"}, {"SECRET_TOKEN", "x"}, {"HOME", "/elsewhere"}};
+  std::filesystem::create_directories(UserPolicyDirectory(context));
+  const std::string tight = files.Put(
+      "tight.yaml",
+      "version: 1\nname: t\nfile_rules:\n  - {name: d, paths: ['${DATA}/**', '~/y'], decision: deny}\n");
+  std::ofstream(UserPolicyDirectory(context) + "/20.yaml") << kGood;
+  std::ofstream(UserPolicyDirectory(context) + "/.20.yaml.swp") << "no policy";
+  auto choice = MakeChoice(context, {"strict", tight});
+  REQUIRE(choice.ok());
+  CHECK(choice->base().name() == "strict");
+  REQUIRE(choice->further_size() == 1);
+  CHECK(choice->further(0).document().rules(0).at().line() == 4);
+  REQUIRE(choice->user_size() == 1);
+  CHECK(choice->user(0).rules(0).name() == "no-x");
+  // Only what the files name, and nothing that the daemon knows by itself.
+  REQUIRE(choice->environment().size() == 1);
+  CHECK(choice->environment().at("DATA") == "/data");
+  CHECK(choice->git_root() == "/home/u/ws");
+  CHECK_FALSE(MakeChoice(context, {})->has_base());
+
+  std::ofstream(UserPolicyDirectory(context) + "/30.yaml") << "version: 1\nname: t\nposture: no\n";
+  const auto broken = MakeChoice(context, {files.Put("b.yaml", "version: 1\nnme: t\n")});
+  REQUIRE_FALSE(broken.ok());
+  CHECK(std::string(broken.status().message()).find("30.yaml:3:") != std::string::npos);
+  CHECK(std::string(broken.status().message()).find("b.yaml:2:") != std::string::npos);
+}
+
 }  // namespace agentmon::policy_cli
