@@ -25,9 +25,9 @@ int Attach(const VerbContext& context, const AttachOptions& options) {
   const auto channel = context.Connect(&exit_status);
   if (channel == nullptr) return exit_status;
   v1::AdoptResponse response;
-  grpc::ClientContext client_context;
-  SetDeadline(client_context, kCallTime);
-  const grpc::Status status = v1::Sessions::NewStub(channel)->Adopt(&client_context, request, &response);
+  const auto stub = v1::Sessions::NewStub(channel);
+  const grpc::Status status = context.Ask(
+      kCallTime, [&](grpc::ClientContext* call) { return stub->Adopt(call, request, &response); });
   if (!status.ok()) return context.FailRpc(status);
   const std::string id = Printable(response.session().id());
   if (context.json) {

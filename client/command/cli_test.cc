@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/command/usage_error.h"
+#include "client/connection/socket.h"
 #include "common/base/unique_fd.h"
 #include "tests/fake/fake_daemon.h"
 #include "tests/fixture/child.h"
@@ -124,9 +125,8 @@ TEST_CASE("a word is near another by a slip or two") {
 TEST_CASE("an unreachable daemon is status 3") {
   const Said said = Agentmon({"status", "--socket", "/no/such/socket"});
   CHECK(said.exit_status == 3);
-  CHECK(said.err ==
-        "agentmon: no daemon at /no/such/socket (no such file): start it with 'systemctl start agentmond', "
-        "or name another with --socket\n");
+  CHECK(said.err == absl::StrCat("agentmon: no daemon at /no/such/socket (no such file): ", HowToStart(),
+                                 ", or name another with --socket\n"));
 }
 
 TEST_CASE("a refusal is status 1 with the daemon's hint, whatever bytes are in it") {

@@ -53,6 +53,7 @@ int Follow(const VerbContext& context, const TimelineOptions& options, const v1:
   request.set_backlog(options.limit.value_or(options.since.empty() ? kFollowBacklog : UINT32_MAX));
   if (options.limit == 0) request.set_backlog(UINT32_MAX);
   const std::unique_ptr<EventWriter> writer = MakeWriter(context, options);
+  const Watchdog watchdog(GrpcWatchdog(absl::InfiniteDuration(), kNoDaemon, context.err_fd));
   grpc::ClientContext client_context;
   interrupt.Cancels(&client_context);
   const auto stream = v1::Timeline::NewStub(channel)->Tail(&client_context, request);
@@ -73,6 +74,7 @@ int Follow(const VerbContext& context, const TimelineOptions& options, const v1:
 // back, so that a cut can be told.
 grpc::Status WriteAnswer(const VerbContext& context, const v1::QueryRequest& request, bool default_limit,
                          const std::shared_ptr<grpc::Channel>& channel, EventWriter& writer) {
+  const Watchdog watchdog(GrpcWatchdog(absl::InfiniteDuration(), kNoDaemon, context.err_fd));
   grpc::ClientContext client_context;
   const auto stream = v1::Timeline::NewStub(channel)->Query(&client_context, request);
   v1::QueryResponse response;
@@ -158,9 +160,9 @@ int TimelineVerify(const VerbContext& context) {
   const auto channel = context.Connect(&exit_status);
   if (channel == nullptr) return exit_status;
   v1::VerifyResponse response;
-  grpc::ClientContext client_context;
-  SetDeadline(client_context, kVerifyTime);
-  const grpc::Status status = v1::Timeline::NewStub(channel)->Verify(&client_context, {}, &response);
+  const auto stub = v1::Timeline::NewStub(channel);
+  const grpc::Status status =
+      context.Ask(kVerifyTime, [&](grpc::ClientContext* call) { return stub->Verify(call, {}, &response); });
   if (!status.ok()) return context.FailRpc(status);
   if (context.json) {
     nlohmann::ordered_json out;

@@ -20,6 +20,7 @@ int Watch(const VerbContext& context, const WatchOptions& options) {
   writer_options.format = context.json ? "json" : options.format;
   writer_options.color = UseColor(context.color, *context.output);
   const std::unique_ptr<EventWriter> writer = MakeEventWriter(writer_options, *context.output);
+  const Watchdog watchdog(GrpcWatchdog(absl::InfiniteDuration(), kNoDaemon, context.err_fd));
   grpc::ClientContext client_context;
   interrupt.Cancels(&client_context,
                     options.duration > 0 ? absl::Seconds(options.duration) : absl::InfiniteDuration());
