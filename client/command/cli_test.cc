@@ -9,9 +9,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/command/usage_error.h"
 #include "client/connection/socket.h"
 #include "common/base/unique_fd.h"
+#include "common/cli/usage_error.h"
 #include "tests/fake/fake_daemon.h"
 #include "tests/fixture/child.h"
 
@@ -92,19 +92,57 @@ TEST_CASE("a wrong command line is status 2, with the nearest right one") {
   check({"timelin"}, "unknown verb 'timelin', did you mean 'timeline'?");
   check({"session", "lst"}, "session: unknown verb 'lst', did you mean 'list'?");
   check({"session"}, "session: a verb is missing");
+  check({"claude"}, "unknown verb 'claude', there are run, timeline,");
+  check({"--json", "status"}, "'--json' stands behind its verb, as in 'agentmon status --json'");
+  check({"session", "--json", "list"},
+        "'--json' stands behind its verb, as in 'agentmon session list --json'");
+  check({"timeline", "--sess", "x"}, "unknown option '--sess', did you mean '--session'?");
   check({"timeline", "--sesion", "x"}, "unknown option '--sesion', did you mean '--session'?");
-  check({"timeline", "--format", "xml"}, "'xml' is none of table|json|csv");
-  check({"timeline", "--since", "soon"}, "'soon' is no time");
+  check({"timeline", "--format", "xml"}, "--format: 'xml' is none of table|json|csv");
+  check({"timeline", "--format", "jsn"}, "'jsn' is none of table|json|csv, did you mean 'json'?");
+  check({"timeline", "--since"}, "--since needs a value, as in 'agentmon timeline --since TIME'");
+  check({"session", "list", "--json=x"}, "--json takes no value");
+  check({"watch", "--pid", "1", "--duration", "x"}, "--duration: 'x' is no number of seconds");
+  check({"session", "stop", "a", "--grace", "-5"}, "--grace: '-5' is no number of seconds from 0 to 3600");
+  check({"timeline", "--since", "soon"}, "timeline: --since: 'soon' is no time");
   check({"timeline", "--kind", "opne"}, "--kind opne is no kind of event, did you mean 'open'?");
-  check({"timeline", "--limit", "many"}, "--limit");
+  check({"timeline", "--limit", "many"}, "--limit: 'many' is no whole number");
   check({"timeline", "--tree", "--follow"}, "cannot go with --follow");
   check({"attach", "--pid", "0"}, "'0' is no process id");
   check({"attach", "--pid", "-1"}, "--pid");
-  check({"attach"}, "--pid is required");
+  check({"attach"}, "--pid is required, as in 'agentmon attach --pid PID'");
   check({"status", "--", "x"}, "make no sense for agentmon status");
   check({"status", "extra"}, "unexpected argument 'extra'");
   check({"session", "stop"}, "name one session");
   check({"session", "stop", "--all", "s-1"}, "name one session");
+}
+
+TEST_CASE("an option's value that is no UTF-8 is wrong usage, but for names of files") {
+  FakeDaemon daemon;
+  const std::string bad = "a\xff";
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"timeline", "--session", bad},
+                                             {"timeline", "--dest", bad},
+                                             {"timeline", "--since", bad},
+                                             {"timeline", "--kind", bad},
+                                             {"session", "show", bad},
+                                             {"session", "stop", bad},
+                                             {"attach", "--pid", "1", "--name", bad},
+                                             {"attach", "--pid", "1", "--label", "k=" + bad},
+                                             {"status", "--socket", bad}}) {
+    const Said said = Agentmon(arguments);
+    CAPTURE(arguments[1], said.err);
+    CHECK(said.exit_status == 2);
+    CHECK(absl::StrContains(said.err, "a\\xff' is no UTF-8 text"));
+    CHECK(std::count(said.err.begin(), said.err.end(), '\n') == 1);
+    if (arguments[0] != "session")
+      CHECK(absl::StrContains(said.err, "agentmon: " + arguments[arguments.size() - 2] + " "));
+  }
+  const Said run = Agentmon({"run", "--name", bad, "--", "/bin/true"});
+  CHECK(run.exit_status == 125);
+  CHECK(absl::StrContains(run.err, "--name 'a\\xff' is no UTF-8 text"));
+  CHECK(Ask(daemon, {"timeline", "--path", bad, "--exe", bad}).exit_status == 0);
+  CHECK(daemon.state().query_requests[0].filter().path_glob() == bad);
 }
 
 TEST_CASE("of an option given twice the last one counts, but labels and kinds add up") {

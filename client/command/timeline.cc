@@ -2,19 +2,20 @@
 
 #include <deque>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "agentmon/v1/timeline.grpc.pb.h"
 #include "client/command/interrupt.h"
 #include "client/command/stream.h"
-#include "client/command/usage_error.h"
 #include "client/exit_status.h"
 #include "client/output/event_json.h"
 #include "client/output/event_writer.h"
 #include "client/output/names.h"
 #include "client/output/text.h"
 #include "client/output/times.h"
+#include "common/cli/usage_error.h"
 #include "daemon/event/kinds.h"
 
 namespace agentmon {
@@ -108,11 +109,12 @@ absl::StatusOr<v1::EventFilter> MakeFilter(const TimelineOptions& options, absl:
                                            absl::TimeZone zone) {
   v1::EventFilter filter;
   filter.set_session(SessionOf(options));
-  for (const auto& [text, set] : {std::pair(&options.since, &v1::EventFilter::set_since_ns),
-                                  std::pair(&options.until, &v1::EventFilter::set_until_ns)}) {
+  for (const auto& [name, text, set] :
+       {std::tuple("--since", &options.since, &v1::EventFilter::set_since_ns),
+        std::tuple("--until", &options.until, &v1::EventFilter::set_until_ns)}) {
     if (text->empty()) continue;
     const absl::StatusOr<absl::Time> time = ParseWhen(*text, now, zone);
-    if (!time.ok()) return time.status();
+    if (!time.ok()) return absl::InvalidArgumentError(absl::StrCat(name, ": ", time.status().message()));
     (filter.*set)(absl::ToUnixNanos(*time));
   }
   for (const std::string& name : options.kinds) {
