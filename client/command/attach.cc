@@ -2,17 +2,40 @@
 
 #include <unistd.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "agentmon/v1/sessions.grpc.pb.h"
 #include "client/exit_status.h"
 #include "client/output/event_json.h"
+#include "client/output/names.h"
 #include "client/output/session_output.h"
 #include "client/output/text.h"
 #include "daemon/event/kinds.h"
 
 namespace agentmon {
+
+namespace {
+
+// One line for each reason.
+void TellWhatIsNotSeen(const VerbContext& context, const v1::Session& session) {
+  std::map<std::string, std::vector<std::string>> by_reason;
+  for (const v1::SourceState& source : session.sources()) {
+    if (!source.active())
+      by_reason[source.why()].push_back(
+          absl::StrCat(SourceSees(source.source()), " (source ", SourceName(source.source()), ")"));
+  }
+  for (const auto& [why, what] : by_reason) {
+    Complain(context.err_fd,
+             absl::StrCat("not recorded in this session: ", absl::StrJoin(what, ", "), ": ", why));
+  }
+}
+
+}  // namespace
 
 int Attach(const VerbContext& context, const AttachOptions& options) {
   v1::AdoptRequest request;
@@ -38,11 +61,7 @@ int Attach(const VerbContext& context, const AttachOptions& options) {
   } else {
     context.output->Line(absl::StrCat("session ", id, ": ", response.processes(),
                                       response.processes() == 1 ? " process" : " processes"));
-    for (const v1::SourceState& source : response.session().sources()) {
-      if (!source.active())
-        Complain(context.err_fd,
-                 absl::StrCat(SourceName(source.source()), ": not seen in this session: ", source.why()));
-    }
+    TellWhatIsNotSeen(context, response.session());
   }
   return kOk;
 }

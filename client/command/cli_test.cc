@@ -182,7 +182,7 @@ TEST_CASE("status and sessions are shown for people and as JSON") {
   CHECK(status.exit_status == 0);
   CHECK(absl::StrContains(status.out, "agentmond  0.1.0, pid 321"));
   CHECK(absl::StrContains(status.out, "process    active, counts exact, 9 events, 5 lost"));
-  CHECK(absl::StrContains(status.out, "not active: the process was attached, not started"));
+  CHECK(absl::StrContains(status.out, "not active, no file changes: the process was attached, not started"));
   CHECK(absl::StrContains(status.out, "warning    fanotify: only 3 of 5 mounts"));
   const auto json = nlohmann::json::parse(Ask(*daemon, {"status", "--json"}).out);
   CHECK(json["store"]["events"] == 1234);
@@ -228,7 +228,8 @@ TEST_CASE("attach works as a verb and below session") {
   daemon.state().adopt.set_processes(2);
   const Said said = Ask(daemon, {"attach", "--pid", "4711", "--name", "n", "--label", "a=b"});
   CHECK(said.out == "session s-1: 2 processes\n");
-  CHECK(absl::StrContains(said.err, "not seen in this session: the process was attached"));
+  CHECK(absl::StrContains(
+      said.err, "not recorded in this session: file changes (source notify): the process was attached"));
   CHECK(nlohmann::json::parse(Ask(daemon, {"session", "attach", "--pid", "4712", "--json"}).out)["moved"] ==
         2);
   REQUIRE(daemon.state().adopt_requests.size() == 2);
@@ -326,6 +327,16 @@ TEST_CASE("following and watching end at ^C with status 0, watching also by its 
   const Said said = Ask(*daemon, {"watch", "--pid", "1", "--duration", "0.2", "--format", "json"});
   CHECK(said.exit_status == 0);
   CHECK(absl::StrContains(said.out, "\"lost\":12"));
+}
+
+TEST_CASE("watching shows no session as started: the row is the daemon's, and programs alone get it") {
+  const auto daemon = TalkativeDaemon();
+  daemon->state().stream_ends = true;
+  const Said table = Ask(*daemon, {"watch", "--pid", "1"});
+  CHECK(absl::StrContains(table.out, "ring buffer"));
+  CHECK_FALSE(absl::StrContains(table.out, "started"));
+  CHECK(table.err.empty());  // no terminal
+  CHECK(absl::StrContains(Ask(*daemon, {"watch", "--pid", "1", "--json"}).out, "\"change\":\"started\""));
 }
 
 TEST_CASE("a reader that goes away ends the timeline quietly") {
