@@ -14,8 +14,6 @@
 namespace agentmon {
 namespace {
 
-constexpr char kCommandPlace[] = "the agent's command stands behind '--', as in 'agentmon run -- claude'";
-
 void AddPid(CLI::App& app, int& pid, const std::string& description) {
   app.add_option("--pid", pid, description)->type_name("PID")->check([](const std::string& value) {
     const bool is_pid = !value.empty() && value.size() < 10 && value[0] != '0' &&
@@ -133,7 +131,7 @@ void AddFilterOptions(CLI::App* verb, TimelineOptions& timeline) {
       ->type_name("TIME");
   verb->add_option("--until", timeline.until, "Up to this time; written as for --since")->type_name("TIME");
   AddRepeated(verb, "--kind", timeline.kinds,
-              "Kind of event, or a group: process, file, net, unix; may be given again")
+              "Kind of event, or a group: process, file, net, unix; several with commas")
       ->type_name("KIND");
   OneOf(verb->add_option("--verdict", timeline.verdict, "What the policy decided; ask and approve are one"),
         "allow|audit|redirect|soft_delete|ask|approve|deny");
@@ -230,6 +228,17 @@ std::string NotUtf8Text(const CLI::App& verb) {
   return "";
 }
 
+// What somebody probably means by an argument that a verb does not take.
+std::string AboutArguments(const CLI::App& app) {
+  if (RunsAgent(app)) return "the agent's command stands behind '--', as in 'agentmon run -- claude'";
+  const std::string name = FullName(app);
+  if (app.get_option_no_throw("--pid") != nullptr && app.get_option_no_throw("--session") == nullptr)
+    return absl::StrCat("a process is named by its number, as in '", name, " --pid 4711'");
+  return app.get_option_no_throw("--session") == nullptr
+             ? ""
+             : absl::StrCat("a session is named by '", name, " --session ID'");
+}
+
 int UsageStatus(const CLI::App& app) { return RunsAgent(app) ? kRunFailed : kUsage; }
 
 // The verb's exit status, unless its output could not be written. A reader that has gone away is no failure.
@@ -282,10 +291,12 @@ std::unique_ptr<CLI::App> MakeApp(Cli& cli) {
 std::string UsageTail(const CLI::App& app) { return RunsAgent(app) ? "-- CMD [ARGS]..." : ""; }
 
 int RunCli(std::vector<std::string> arguments, int out_fd, int err_fd) {
-  if (!arguments.empty() && arguments[0] == "help") {  // "help run" as "run --help"
+  const bool wants_help = !arguments.empty() && arguments[0] == "help";  // "help run" as "run --help"
+  if (wants_help) {
     arguments.erase(arguments.begin());
     arguments.push_back("--help");
   }
+  if (arguments == std::vector<std::string>{"version"}) arguments = {"--version"};
   Output output(out_fd);
   Cli cli;
   cli.context.output = &output;
@@ -294,6 +305,10 @@ int RunCli(std::vector<std::string> arguments, int out_fd, int err_fd) {
   cli.context.has_command = dashes != arguments.end();
   if (cli.context.has_command) cli.context.command.assign(dashes + 1, arguments.end());
   const std::unique_ptr<CLI::App> app = MakeApp(cli);
+  const auto fail = [&](const CLI::ParseError& error) {
+    const CLI::App& verb = *Deepest(*app);
+    return cli.context.Fail(UsageStatus(verb), UsageErrorText(verb, error, AboutArguments(verb)));
+  };
   try {
     app->parse(
         std::vector<std::string>(std::make_reverse_iterator(dashes), arguments.rend()));  // it wants them so
@@ -301,12 +316,12 @@ int RunCli(std::vector<std::string> arguments, int out_fd, int err_fd) {
     output.Line(version.what());
     return kOk;
   } catch (const CLI::Success&) {
+    const std::vector<std::string> unknown = app->remaining(true);
+    if (wants_help && !unknown.empty()) return fail(CLI::ExtrasError(unknown));
     output.Write(Deepest(*app)->help());
     return kOk;
   } catch (const CLI::ParseError& error) {
-    const CLI::App* verb = Deepest(*app);
-    return cli.context.Fail(UsageStatus(*verb),
-                            UsageErrorText(*verb, error, RunsAgent(*verb) ? kCommandPlace : ""));
+    return fail(error);
   }
   // The daemon's messages carry text, and a library would complain of other bytes in words of its own.
   if (const std::string error = NotUtf8Text(*Deepest(*app)); !error.empty())

@@ -96,6 +96,16 @@ TEST_CASE("a wrong command line is status 2, with the nearest right one") {
   check({"--json", "status"}, "'--json' stands behind its verb, as in 'agentmon status --json'");
   check({"session", "--json", "list"},
         "'--json' stands behind its verb, as in 'agentmon session list --json'");
+  check({"list"}, "unknown verb 'list', did you mean 'agentmon session list'?");
+  check({"help", "nope"}, "unknown verb 'nope'");
+  check({"help", "session", "nope"}, "session: unknown verb 'nope'");
+  check({"attach", "123"}, "a process is named by its number, as in 'agentmon attach --pid 4711'");
+  check({"timeline", "s-1"}, "a session is named by 'agentmon timeline --session ID'");
+  check({"status", "-j"}, "unknown option '-j', did you mean '--json'?");
+  check({"timeline", "--since", "1h", "--until", "2h"}, "--since is later than --until");
+  check({"timeline", "--follow", "--until", "2h"}, "--until has passed");
+  check({"timeline", "--tree", "--json"}, "--tree is a form of its own");
+  check({"timeline", "--kind", "nonsense"}, "'nonsense' is no kind of event, there are process, file,");
   check({"timeline", "--sess", "x"}, "unknown option '--sess', did you mean '--session'?");
   check({"timeline", "--sesion", "x"}, "unknown option '--sesion', did you mean '--session'?");
   check({"timeline", "--format", "xml"}, "--format: 'xml' is none of table|json|csv");
@@ -105,7 +115,7 @@ TEST_CASE("a wrong command line is status 2, with the nearest right one") {
   check({"watch", "--pid", "1", "--duration", "x"}, "--duration: 'x' is no number of seconds");
   check({"session", "stop", "a", "--grace", "-5"}, "--grace: '-5' is no number of seconds from 0 to 3600");
   check({"timeline", "--since", "soon"}, "timeline: --since: 'soon' is no time");
-  check({"timeline", "--kind", "opne"}, "--kind opne is no kind of event, did you mean 'open'?");
+  check({"timeline", "--kind", "opne"}, "--kind: 'opne' is no kind of event, did you mean 'open'?");
   check({"timeline", "--limit", "many"}, "--limit: 'many' is no whole number");
   check({"timeline", "--tree", "--follow"}, "cannot go with --follow");
   check({"attach", "--pid", "0"}, "'0' is no process id");
@@ -158,6 +168,8 @@ TEST_CASE("a word is near another by a slip or two") {
   CHECK(Nearest("sesion", verbs) == "session");
   CHECK(Nearest("statsu", verbs) == "status");
   CHECK(Nearest("something-else", verbs).empty());
+  CHECK(Nearest("ps", verbs).empty());
+  CHECK(Nearest("sess", verbs) == "session");
 }
 
 TEST_CASE("an unreachable daemon is status 3") {
@@ -245,8 +257,8 @@ TEST_CASE("the filter says what the options say") {
   options.tree = false;
   options.session = "all";
   options.since = "1h";
-  options.until = "1970-01-01T12:00:00Z";
-  options.kinds = {"exec", "net"};
+  options.until = "1970-01-01T23:30:00Z";
+  options.kinds = {"exec,net"};
   options.verdict = "approve";
   options.enforced = "no";
   options.path = "/etc/**";
@@ -256,7 +268,7 @@ TEST_CASE("the filter says what the options say") {
   const v1::EventFilter filter = Filter(options);
   CHECK(filter.session() == "*");
   CHECK(filter.since_ns() == int64_t{23} * 3600 * 1'000'000'000);
-  CHECK(filter.until_ns() == int64_t{12} * 3600 * 1'000'000'000);
+  CHECK(filter.until_ns() == int64_t{47} * 1800 * 1'000'000'000);
   CHECK(filter.kinds_size() == 5);
   CHECK(filter.decision() == v1::ASK);
   CHECK(filter.enforced() == v1::EventFilter::NO);
@@ -264,6 +276,14 @@ TEST_CASE("the filter says what the options say") {
   CHECK(filter.dest() == "10.0.0.0/8");
   CHECK(filter.exe_glob() == "*/git");
   CHECK(filter.pid() == 7);
+}
+
+TEST_CASE("a timeline without a row says so to people") {
+  FakeDaemon daemon;
+  CHECK(Ask(daemon, {"timeline"}).err == "agentmon: no events match\n");
+  CHECK(absl::StrContains(Ask(daemon, {"timeline", "--tree", "--path", "etc/*"}).err, "paths are absolute"));
+  CHECK(Ask(daemon, {"timeline", "--json"}).err.empty());
+  CHECK(Ask(daemon, {"timeline", "--format", "csv"}).err.empty());
 }
 
 TEST_CASE("timeline prints a table, or one JSON object a line") {

@@ -1,6 +1,7 @@
 #include "client/command/run.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -28,6 +29,9 @@ absl::StatusOr<v1::StartRequest> MakeRequest(const VerbContext& context, const R
   request.set_allow_root(options.allow_root);
   char path[PATH_MAX];
   if (realpath(options.workspace.empty() ? "." : options.workspace.c_str(), path) != nullptr) {
+    struct stat status {};
+    if (!options.workspace.empty() && stat(path, &status) == 0 && !S_ISDIR(status.st_mode))
+      return ErrnoStatus(ENOTDIR, absl::StrCat("--workspace ", options.workspace));
     request.set_workspace(path);
   } else if (!options.workspace.empty()) {  // a current directory that was removed is the agent's affair
     return ErrnoStatus(errno, absl::StrCat("--workspace ", options.workspace));

@@ -257,6 +257,7 @@ TEST_CASE("failures of run are status 125, one line on stderr and no agent") {
   check(RunArguments(daemon, echo, {"--nmae", "x"}), "unknown option '--nmae', did you mean '--name'?");
   check(RunArguments(daemon, echo, {"--label", "x"}), "--label 'x' is not of the form KEY=VALUE");
   check(RunArguments(daemon, echo, {"--workspace", "/no/such"}), "--workspace /no/such: No such file");
+  check(RunArguments(daemon, echo, {"--workspace", "/dev/null"}), "--workspace /dev/null: Not a directory");
   check(RunArguments(daemon, echo, {"--socket", "/no/such.sock"}), "no daemon at /no/such.sock");
   check({kAgentmon, "run", "/bin/echo"}, "stands behind '--'");
   daemon.state().refusal =

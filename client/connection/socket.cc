@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -40,6 +41,9 @@ std::string DaemonBeside() {
 }
 
 absl::Status CannotConnect(int error, const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) == 0 && !S_ISSOCK(status.st_mode))
+    return absl::UnavailableError(absl::StrCat(path, " is no socket: name the daemon's with --socket"));
   switch (error) {
     case ENOENT:
     case ENOTDIR:

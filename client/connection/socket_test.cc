@@ -90,6 +90,12 @@ TEST_CASE("systemctl is named only where systemd runs and knows agentmond") {
   std::filesystem::remove_all(root + "run");
 }
 
+TEST_CASE("what is no socket is told as that") {
+  TestDirectory directory;
+  CHECK(Dial(directory.path()).status().message() ==
+        directory.path() + " is no socket: name the daemon's with --socket");
+}
+
 TEST_CASE("a socket name that does not fit is refused with its limit") {
   CHECK(absl::StrContains(Dial("/" + std::string(200, 'x')).status().message(), "at most 107 bytes"));
 }

@@ -25,13 +25,24 @@ size_t Distance(absl::string_view a, absl::string_view b) {
   return d[a.size()][b.size()];
 }
 
-std::vector<std::string> OptionNames(const CLI::App& app) {
+std::vector<std::string> LongNames(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
   }
   return names;
+}
+
+// For "-n" the only long option with this letter; else the name itself.
+std::string LongFor(const std::string& name, const CLI::App& app) {
+  if (name.size() != 2) return name;
+  std::string found;
+  for (const std::string& option : LongNames(app)) {
+    if (option[2] != name[1]) continue;
+    if (!found.empty()) return name;
+    found = option;
+  }
+  return found.empty() ? name : found;
 }
 
 std::vector<const CLI::App*> Verbs(const CLI::App& app) {
@@ -39,8 +50,17 @@ std::vector<const CLI::App*> Verbs(const CLI::App& app) {
 }
 
 bool HasOption(const CLI::App& app, const std::string& name) {
-  const std::vector<std::string> names = OptionNames(app);
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return app.get_option_no_throw(name) != nullptr;
+}
+
+// "list" -> "session list".
+const CLI::App* VerbBelow(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* verb : Verbs(app)) {
+    for (const CLI::App* below : Verbs(*verb)) {
+      if (below->get_name() == name) return below;
+    }
+  }
+  return nullptr;
 }
 
 // The verb that an option before it belongs to: one that was given, else any below. Null when none knows it.
@@ -60,15 +80,16 @@ std::string Unexpected(const CLI::App& app, const std::string& word, absl::strin
     if (const CLI::App* owner = OwnerBelow(app, name)) {
       return absl::StrCat("'", name, "' stands behind its verb, as in '", FullName(*owner), " ", name, "'");
     }
-    return absl::StrCat("unknown option '", name, "'", DidYouMean(name, OptionNames(app)));
+    return absl::StrCat("unknown option '", name, "'", DidYouMean(LongFor(name, app), LongNames(app)));
   }
   std::vector<std::string> verbs;
   for (const CLI::App* verb : Verbs(app)) verbs.push_back(verb->get_name());
-  if (!verbs.empty()) {
-    const std::string near = DidYouMean(word, verbs);
-    return absl::StrCat("unknown verb '", word, "'",
-                        near.empty() ? absl::StrCat(", there are ", absl::StrJoin(verbs, ", ")) : near);
-  }
+  std::string near = DidYouMean(word, verbs);
+  if (const CLI::App* verb = VerbBelow(app, word))
+    near = absl::StrCat(", did you mean '", FullName(*verb), "'?");
+  if (!near.empty()) return absl::StrCat("unknown verb '", word, "'", near);
+  if (app.get_require_subcommand_min() > 0)
+    return absl::StrCat("unknown verb '", word, "', there are ", absl::StrJoin(verbs, ", "));
   return absl::StrCat("unexpected argument '", word, "'", about_arguments.empty() ? "" : ": ",
                       about_arguments);
 }
@@ -131,6 +152,9 @@ std::string Nearest(absl::string_view word, const std::vector<std::string>& cand
   for (const std::string& candidate : candidates) {
     if (word.size() >= 3 && absl::StartsWith(candidate, word)) return candidate;
     const size_t distance = Distance(word, candidate);
+    // Two slips in a short word make any other; the first letter is seldom one.
+    if (distance > 1 && word.size() <= 4 && word.substr(0, 1) != absl::string_view(candidate).substr(0, 1))
+      continue;
     if (distance < best) {
       best = distance;
       nearest = candidate;

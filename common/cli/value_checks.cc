@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/cli/usage_error.h"
 
@@ -32,8 +33,9 @@ void Seconds(CLI::Option* option, double least, double most) {
   option->check([=](const std::string& value) {
     double number = 0;
     const bool is_number = absl::SimpleAtod(value, &number) && number >= least && number <= most;
-    return is_number ? std::string()
-                     : absl::StrCat("'", value, "' is no number of seconds from ", least, " to ", most);
+    return is_number
+               ? std::string()
+               : absl::StrFormat("'%s' is no number of seconds from %.15g to %.15g", value, least, most);
   });
 }
 
