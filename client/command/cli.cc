@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/command/help.h"
 #include "client/exit_status.h"
+#include "client/output/names.h"
 #include "client/output/text.h"
 #include "common/cli/usage_error.h"
 #include "common/cli/value_checks.h"
+#include "daemon/event/kinds.h"
 
 namespace agentmon {
 namespace {
@@ -124,7 +128,9 @@ void AddSession(CLI::App& app, Cli& cli) {
 }
 
 void AddFilterOptions(CLI::App* verb, TimelineOptions& timeline) {
-  verb->add_option("--session", timeline.session, "Session, or 'all'; default all, and for --tree the newest")
+  verb->add_option(
+          "--session", timeline.session,
+          "Session by id, beginning of its id, or name, or 'all'; default all, for --tree the newest")
       ->type_name("ID");
   verb->add_option("--since", timeline.since,
                    "From this time on: 14:05, 2026-01-31, RFC 3339, or how long ago: 90s, 10m, 2h, 3d, 1w")
@@ -136,7 +142,8 @@ void AddFilterOptions(CLI::App* verb, TimelineOptions& timeline) {
   OneOf(verb->add_option("--verdict", timeline.verdict, "What the policy decided; ask and approve are one"),
         "allow|audit|redirect|soft_delete|ask|approve|deny");
   OneOf(verb->add_option("--enforced", timeline.enforced, "Whether the decision took effect"), "yes|no");
-  verb->add_option("--path", timeline.path, "Path or new path; * within a segment, ** across, ?")
+  verb->add_option("--path", timeline.path,
+                   "Path or new path, absolute; * within a folder, ** across them, ?, [abc]")
       ->type_name("GLOB");
   verb->add_option("--dest", timeline.dest, "Address, address:port, CIDR, unix socket path or @name")
       ->type_name("DEST");
@@ -144,8 +151,27 @@ void AddFilterOptions(CLI::App* verb, TimelineOptions& timeline) {
   AddPid(*verb, timeline.pid, "Process");
 }
 
+// "Kinds of event: process (exec, fork, exit), file (...), ..., session, loss."
+std::string KindsText() {
+  std::vector<std::string> parts;
+  std::set<v1::EventKind> grouped;
+  for (const char* group : {"process", "file", "net", "unix"}) {
+    std::vector<std::string> names;
+    for (const v1::EventKind kind : KindsByName(group)) {
+      names.push_back(KindName(kind));
+      grouped.insert(kind);
+    }
+    parts.push_back(absl::StrCat(group, " (", absl::StrJoin(names, ", "), ")"));
+  }
+  for (const std::string& word : KindWords()) {
+    const std::vector<v1::EventKind> kinds = KindsByName(word);
+    if (kinds.size() == 1 && grouped.count(kinds[0]) == 0) parts.push_back(word);
+  }
+  return absl::StrCat("Kinds of event: ", absl::StrJoin(parts, ", "), ".");
+}
+
 void AddTimeline(CLI::App& app, Cli& cli) {
-  CLI::App* timeline = AddVerb(app, cli, "timeline", "Show what happened in a session",
+  CLI::App* timeline = AddVerb(app, cli, "timeline", "Show what happened in your sessions, or in one",
                                [&cli] { return Timeline(cli.context, cli.timeline); });
   AddFilterOptions(timeline, cli.timeline);
   timeline->add_flag("--follow,-f", cli.timeline.follow, "Go on with new events as they happen; ^C ends it");
@@ -159,15 +185,16 @@ void AddTimeline(CLI::App& app, Cli& cli) {
   OneOf(
       timeline->add_option("--format", cli.timeline.format, "Form of the output; json is one object a line"),
       "table|json|csv");
-  timeline->footer(
-      "Counts with × are exact, those with ≥ come from a source that may merge repetitions. A '?' behind the "
-      "kind "
-      "marks what a program asked for; whether its call succeeded was not seen.\n\n"
-      "Examples:\n"
-      "  agentmon timeline\n"
-      "  agentmon timeline --tree --since 1h\n"
-      "  agentmon timeline --kind file --path '/etc/**' --format json\n"
-      "  agentmon timeline --session all --kind connect --dest 10.0.0.0/8 --follow");
+  timeline->footer(absl::StrCat(KindsText(),
+                                " Counts with × are exact, those with ≥ come from a source that may merge "
+                                "repetitions. A '?' behind the "
+                                "kind "
+                                "marks what a program asked for; whether its call succeeded was not seen.\n\n"
+                                "Examples:\n"
+                                "  agentmon timeline\n"
+                                "  agentmon timeline --tree --since 1h\n"
+                                "  agentmon timeline --kind file --path '/etc/**' --format json\n"
+                                "  agentmon timeline --kind connect --dest 10.0.0.0/8 --follow"));
   CLI::App* verify = AddVerb(*timeline, cli, "verify", "Check that the stored events are whole and unchanged",
                              [&cli] { return TimelineVerify(cli.context); });
   verify->footer("Exit status 1 when something is damaged. Root and the administrators' group only.");

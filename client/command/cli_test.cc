@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/connection/socket.h"
+#include "client/output/names.h"
 #include "common/base/unique_fd.h"
 #include "common/cli/usage_error.h"
 #include "tests/fake/fake_daemon.h"
@@ -77,6 +78,15 @@ TEST_CASE("help and version are answers, on standard output") {
     CHECK_FALSE(absl::StartsWith(help.out, "Usage: agentmon agentmon"));
     CHECK(help.err.empty());
     for (const absl::string_view line : absl::StrSplit(help.out, '\n')) CHECK(line.size() <= 90);
+  }
+}
+
+TEST_CASE("help names what is required, and every kind of event") {
+  CHECK(absl::StartsWith(Agentmon({"attach", "-h"}).out, "Usage: agentmon attach --pid PID [OPTIONS]\n"));
+  const std::string help = Agentmon({"timeline", "-h"}).out;
+  for (const std::string& word : KindWords()) {
+    CAPTURE(word);
+    CHECK(absl::StrContains(help, word));
   }
 }
 

@@ -14,6 +14,7 @@
 #include "client/exit_status.h"
 #include "client/launch/shim.h"
 #include "client/launch/supervisor.h"
+#include "client/output/text.h"
 #include "common/base/status.h"
 
 namespace agentmon {
@@ -91,7 +92,9 @@ void DropUnusedSession(const std::string& socket, const std::string& session) {
 // Whatever becomes of it, the status is the agent's.
 void WriteEndLine(const VerbContext& context, const std::string& socket, const std::string& session,
                   int exit_status) {
-  const std::string how = absl::StrCat("agentmon timeline --session ", session);
+  const std::string where =
+      context.socket.empty() ? "" : absl::StrCat(" --socket ", ShellQuote(context.socket));
+  const std::string how = absl::StrCat("agentmon timeline --session ", session, where);
   Watchdog::Options options = GrpcWatchdog(kEndLineTime, exit_status, context.err_fd);
   options.on_hang = options.on_abort = absl::StrCat("agentmon: session ", session, " ended: ", how, "\n");
   const Watchdog watchdog(options);
