@@ -325,12 +325,14 @@ TEST_CASE("a table shows the newest thousand and says when it cut; a limit of 0 
 }
 
 TEST_CASE(
-    "timeline --follow prints what is stored, what comes and what it missed, and ends with the stream") {
+    "timeline --follow prints what is stored, what comes and what it missed, and says when the daemon "
+    "stops") {
   const auto daemon = TalkativeDaemon();
   daemon->state().stream_ends = true;
   daemon->state().gap = 4;
   const Said said = Ask(*daemon, {"timeline", "--follow", "--json"});
-  CHECK(said.exit_status == 0);
+  CHECK(said.exit_status == 3);
+  CHECK(absl::StartsWith(said.err, "agentmon: agentmond has stopped"));
   CHECK(absl::EndsWith(said.out, "{\"kind\":\"stream_gap\",\"missed\":4}\n"));
   CHECK(daemon->state().tail_requests[0].backlog() == 10);
   Ask(*daemon, {"timeline", "--follow", "--since", "1h"});
@@ -362,7 +364,13 @@ TEST_CASE("following and watching end at ^C with status 0, watching also by its 
 TEST_CASE("watching shows no session as started: the row is the daemon's, and programs alone get it") {
   const auto daemon = TalkativeDaemon();
   daemon->state().stream_ends = true;
+  CHECK(Ask(*daemon, {"watch", "--pid", "1"}).exit_status == 3);  // the daemon stopped
+  v1::Event ended;
+  ended.set_kind(v1::SESSION);
+  ended.mutable_session_change()->set_what(v1::SessionChange::ENDED);
+  daemon->state().events.push_back(ended);
   const Said table = Ask(*daemon, {"watch", "--pid", "1"});
+  CHECK(table.exit_status == 0);
   CHECK(absl::StrContains(table.out, "ring buffer"));
   CHECK_FALSE(absl::StrContains(table.out, "started"));
   CHECK(table.err.empty());  // no terminal

@@ -71,7 +71,7 @@ int Follow(const VerbContext& context, const TimelineOptions& options, const v1:
   if (!context.output->ok()) client_context.TryCancel();
   const grpc::Status status = stream->Finish();
   interrupt.Stop();
-  return EndOfStream(context, status, interrupt.happened());
+  return EndOfFollowing(context, status, interrupt.happened());
 }
 
 // Reads the answer and writes it as it comes. With a default limit one more than that is asked for and held

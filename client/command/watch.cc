@@ -53,11 +53,17 @@ int Watch(const VerbContext& context, const WatchOptions& options) {
                     options.duration > 0 ? absl::Seconds(options.duration) : absl::InfiniteDuration());
   const auto stream = v1::Sessions::NewStub(channel)->Watch(&client_context, request);
   const bool on_terminal = isatty(context.err_fd) == 1;
+  bool is_over = false;
   v1::WatchResponse response;
   while (context.output->ok() && stream->Read(&response)) {
     if (response.what_case() == v1::WatchResponse::kGap) writer->OnGap(response.gap());
     if (response.what_case() == v1::WatchResponse::kSession && on_terminal)
       Announce(context, options.pid, response.session());
+    const v1::SessionChange& change = response.event().session_change();
+    if (change.what() == v1::SessionChange::ENDED) {
+      is_over = true;
+      if (on_terminal) Complain(context.err_fd, change.detail());
+    }
     if (response.what_case() == v1::WatchResponse::kEvent && !IsFrame(response.event(), writer_options))
       writer->OnEvent(response.event());
     context.output->Flush();
@@ -66,9 +72,8 @@ int Watch(const VerbContext& context, const WatchOptions& options) {
   if (!context.output->ok()) client_context.TryCancel();
   const grpc::Status status = stream->Finish();
   interrupt.Stop();
-  if (status.ok() && !interrupt.happened() && on_terminal)
-    Complain(context.err_fd, absl::StrCat("process ", options.pid, " and its descendants have ended"));
-  return EndOfStream(context, status, interrupt.happened());
+  return is_over ? EndOfStream(context, status, interrupt.happened())
+                 : EndOfFollowing(context, status, interrupt.happened());
 }
 
 }  // namespace agentmon
