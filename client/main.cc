@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "client/command/cli.h"
+#include "common/base/headroom.h"
 
 namespace {
 
@@ -20,6 +21,7 @@ void FillStandardDescriptors() {
 
 int main(int argc, char** argv) {
   FillStandardDescriptors();
+  agentmon::KeepOneHeap();
   std::vector<std::string> arguments;
   for (int i = 1; i < argc; ++i) arguments.emplace_back(argv[i]);
   _exit(

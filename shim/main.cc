@@ -7,11 +7,14 @@
 #include <unistd.h>
 
 #include <future>
+#include <optional>
 #include <string>
 #include <thread>
 
+#include "common/base/headroom.h"
 #include "common/base/status.h"
 #include "common/base/unique_fd.h"
+#include "common/base/watchdog.h"
 #include "shim/options.h"
 #include "shim/run_agent.h"
 #include "shim/session_client.h"
@@ -19,6 +22,9 @@
 
 namespace agentmon {
 namespace {
+
+// Two calls of 30 s at most, and connecting.
+constexpr absl::Duration kJoinTime = absl::Seconds(75);
 
 struct NotifyResult {
   int fd = -1;
@@ -42,9 +48,25 @@ NotifyResult InstallFilter(bool wanted) {
   return {listener->Release(), ""};  // close-on-exec
 }
 
+Watchdog::Options Patience() {
+  Watchdog::Options options;
+  options.patience = kJoinTime;
+  options.exit_status = kExitOwnFailure;
+  options.on_hang =
+      "agentmon: the session could not be joined in time: the daemon hangs, or this process is short of "
+      "threads "
+      "or memory ('ulimit -a' shows the limits)\n";
+  options.on_abort =
+      "agentmon: the session could not be joined: this process is probably short of descriptors, threads or "
+      "memory ('ulimit -a' shows the limits)\n";
+  return options;
+}
+
 void JoinSession(const ShimOptions& options, std::string token) {
+  std::optional<Watchdog> watchdog(Patience());
   absl::StatusOr<UniqueFd> connection = ConnectToDaemon(options.socket);
   if (!connection.ok()) Fail(kExitOwnFailure, connection.status().message());
+  if (absl::Status room = CheckHeadroom(kGrpcClient); !room.ok()) Fail(kExitOwnFailure, room.message());
 
   std::promise<bool> attached;
   std::promise<NotifyResult> filtered;
@@ -61,6 +83,7 @@ void JoinSession(const ShimOptions& options, std::string token) {
   });
   filtered.set_value(InstallFilter(attached.get_future().get()));
   armed.get_future().wait();
+  watchdog.reset();
   RunAgent(options.command);
 }
 
@@ -70,6 +93,7 @@ void JoinSession(const ShimOptions& options, std::string token) {
 int main(int argc, char** argv) {
   using namespace agentmon;
   HoldStandardDescriptors();
+  KeepOneHeap();
   absl::StatusOr<ShimOptions> options = ParseShimOptions(argc, argv);
   if (!options.ok()) Fail(kExitOwnFailure, options.status().message());
   absl::StatusOr<std::string> token = ReadToken(UniqueFd(options->token_fd));

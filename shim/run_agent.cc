@@ -3,16 +3,28 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace agentmon {
 
+int ErrorOfSearch(int error, absl::string_view program, absl::string_view path) {
+  if (error != EACCES || program.find('/') != absl::string_view::npos) return error;
+  for (const absl::string_view directory : absl::StrSplit(path, ':')) {
+    const std::string file = absl::StrCat(directory.empty() ? "." : directory, "/", program);
+    if (access(file.c_str(), F_OK) == 0) return EACCES;
+  }
+  return ENOENT;
+}
+
 void RunAgent(char** command) {
   execvp(command[0], command);
-  const int error = errno;
+  const char* path = getenv("PATH");
+  const int error = ErrorOfSearch(errno, command[0], path == nullptr ? "" : path);
   Fail(error == ENOENT ? kExitNotFound : kExitNotExecutable,
        absl::StrCat(command[0], ": ", strerrordesc_np(error)));
 }

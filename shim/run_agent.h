@@ -14,6 +14,10 @@ inline constexpr int kExitNotFound = 127;
 // do.
 [[noreturn]] void RunAgent(char** command);
 
+// execvp's errno, but a program that is nowhere in PATH is "not found" also where a directory of PATH may not
+// be read.
+int ErrorOfSearch(int error, absl::string_view program, absl::string_view path);
+
 // One line on standard error and _exit: safe under the notify filter, since nothing of it is mediated.
 [[noreturn]] void Fail(int status, absl::string_view why);
 

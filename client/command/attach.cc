@@ -3,18 +3,41 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "agentmon/v1/sessions.grpc.pb.h"
 #include "client/exit_status.h"
 #include "client/output/event_json.h"
+#include "client/output/names.h"
 #include "client/output/session_output.h"
 #include "client/output/text.h"
 #include "client/policy/policy_cli.h"
 #include "daemon/event/kinds.h"
 
 namespace agentmon {
+
+namespace {
+
+// One line for each reason.
+void TellWhatIsNotSeen(const VerbContext& context, const v1::Session& session) {
+  std::map<std::string, std::vector<std::string>> by_reason;
+  for (const v1::SourceState& source : session.sources()) {
+    if (!source.active())
+      by_reason[source.why()].push_back(
+          absl::StrCat(SourceSees(source.source()), " (source ", SourceName(source.source()), ")"));
+  }
+  for (const auto& [why, what] : by_reason) {
+    Complain(context.err_fd,
+             absl::StrCat("not recorded in this session: ", absl::StrJoin(what, ", "), ": ", why));
+  }
+}
+
+}  // namespace
 
 int Attach(const VerbContext& context, const AttachOptions& options) {
   v1::AdoptRequest request;
@@ -33,9 +56,9 @@ int Attach(const VerbContext& context, const AttachOptions& options) {
   const auto channel = context.Connect(&exit_status);
   if (channel == nullptr) return exit_status;
   v1::AdoptResponse response;
-  grpc::ClientContext client_context;
-  SetDeadline(client_context, kCallTime);
-  const grpc::Status status = v1::Sessions::NewStub(channel)->Adopt(&client_context, request, &response);
+  const auto stub = v1::Sessions::NewStub(channel);
+  const grpc::Status status = context.Ask(
+      kCallTime, [&](grpc::ClientContext* call) { return stub->Adopt(call, request, &response); });
   if (!status.ok()) return context.FailRpc(status);
   const std::string id = Printable(response.session().id());
   if (context.json) {
@@ -46,11 +69,7 @@ int Attach(const VerbContext& context, const AttachOptions& options) {
   } else {
     context.output->Line(absl::StrCat("session ", id, ": ", response.processes(),
                                       response.processes() == 1 ? " process" : " processes"));
-    for (const v1::SourceState& source : response.session().sources()) {
-      if (!source.active())
-        Complain(context.err_fd,
-                 absl::StrCat(SourceName(source.source()), ": not seen in this session: ", source.why()));
-    }
+    TellWhatIsNotSeen(context, response.session());
   }
   return kOk;
 }

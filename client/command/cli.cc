@@ -3,26 +3,21 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "absl/strings/str_join.h"
 #include "client/command/help.h"
 #include "client/command/policy_verbs.h"
-#include "client/command/usage_error.h"
 #include "client/exit_status.h"
+#include "client/output/names.h"
+#include "client/output/text.h"
+#include "common/cli/usage_error.h"
+#include "common/cli/value_checks.h"
+#include "daemon/event/kinds.h"
 
 namespace agentmon {
 namespace {
-
-// The option takes one of the words that its value's name lists: "table|json".
-void OneOf(CLI::Option* option, const std::string& choices) {
-  const std::vector<std::string> words = absl::StrSplit(choices, '|');
-  option->type_name(choices);
-  option->check([words, choices](const std::string& value) {
-    if (std::find(words.begin(), words.end(), value) != words.end()) return std::string();
-    return absl::StrCat("'", value, "' is none of ", choices);
-  });
-}
 
 void AddPid(CLI::App& app, int& pid, const std::string& description) {
   app.add_option("--pid", pid, description)->type_name("PID")->check([](const std::string& value) {
@@ -126,10 +121,10 @@ void AddSession(CLI::App& app, Cli& cli) {
                            [&cli] { return SessionStop(cli.context, cli.session); });
   stop->add_option("ID", cli.session.id, "Session")->type_name("ID");
   stop->add_flag("--all", cli.session.all, "Every session of yours");
-  stop->add_option("--grace", cli.session.grace,
-                   "Time between SIGTERM and the kill; default 3, 0 kills at once")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 3600.0));
+  Seconds(stop->add_option("--grace", cli.session.grace,
+                           "Time between SIGTERM and the kill; default 3, 0 kills at once")
+              ->type_name("SECONDS"),
+          0, 3600);
   AddSetPolicyOptions(AddVerb(*session, cli, "set-policy", "Give a running session another policy",
                               [&cli] { return SessionSetPolicy(cli.context, cli.session); }),
                       cli);
@@ -139,19 +134,22 @@ void AddSession(CLI::App& app, Cli& cli) {
 }
 
 void AddFilterOptions(CLI::App* verb, TimelineOptions& timeline) {
-  verb->add_option("--session", timeline.session, "Session, or 'all'; default all, and for --tree the newest")
+  verb->add_option(
+          "--session", timeline.session,
+          "Session by id, beginning of its id, or name, or 'all'; default all, for --tree the newest")
       ->type_name("ID");
   verb->add_option("--since", timeline.since,
-                   "From this time on: 10m, 2h, 3d ago; 14:05; 2026-01-31; RFC 3339")
+                   "From this time on: 14:05, 2026-01-31, RFC 3339, or how long ago: 90s, 10m, 2h, 3d, 1w")
       ->type_name("TIME");
-  verb->add_option("--until", timeline.until, "Up to this time")->type_name("TIME");
+  verb->add_option("--until", timeline.until, "Up to this time; written as for --since")->type_name("TIME");
   AddRepeated(verb, "--kind", timeline.kinds,
-              "Kind of event, or a group: process, file, net, unix; may be given again")
+              "Kind of event, or a group: process, file, net, unix; several with commas")
       ->type_name("KIND");
-  OneOf(verb->add_option("--verdict", timeline.verdict, "What the policy decided"),
+  OneOf(verb->add_option("--verdict", timeline.verdict, "What the policy decided; ask and approve are one"),
         "allow|audit|redirect|soft_delete|ask|approve|deny");
   OneOf(verb->add_option("--enforced", timeline.enforced, "Whether the decision took effect"), "yes|no");
-  verb->add_option("--path", timeline.path, "Path or new path; * within a segment, ** across, ?")
+  verb->add_option("--path", timeline.path,
+                   "Path or new path, absolute; * within a folder, ** across them, ?, [abc]")
       ->type_name("GLOB");
   verb->add_option("--dest", timeline.dest, "Address, address:port, CIDR, unix socket path or @name")
       ->type_name("DEST");
@@ -159,29 +157,50 @@ void AddFilterOptions(CLI::App* verb, TimelineOptions& timeline) {
   AddPid(*verb, timeline.pid, "Process");
 }
 
+// "Kinds of event: process (exec, fork, exit), file (...), ..., session, loss."
+std::string KindsText() {
+  std::vector<std::string> parts;
+  std::set<v1::EventKind> grouped;
+  for (const char* group : {"process", "file", "net", "unix"}) {
+    std::vector<std::string> names;
+    for (const v1::EventKind kind : KindsByName(group)) {
+      names.push_back(KindName(kind));
+      grouped.insert(kind);
+    }
+    parts.push_back(absl::StrCat(group, " (", absl::StrJoin(names, ", "), ")"));
+  }
+  for (const std::string& word : KindWords()) {
+    const std::vector<v1::EventKind> kinds = KindsByName(word);
+    if (kinds.size() == 1 && grouped.count(kinds[0]) == 0) parts.push_back(word);
+  }
+  return absl::StrCat("Kinds of event: ", absl::StrJoin(parts, ", "), ".");
+}
+
 void AddTimeline(CLI::App& app, Cli& cli) {
-  CLI::App* timeline = AddVerb(app, cli, "timeline", "Show what happened in a session",
+  CLI::App* timeline = AddVerb(app, cli, "timeline", "Show what happened in your sessions, or in one",
                                [&cli] { return Timeline(cli.context, cli.timeline); });
   AddFilterOptions(timeline, cli.timeline);
   timeline->add_flag("--follow,-f", cli.timeline.follow, "Go on with new events as they happen; ^C ends it");
   timeline->add_flag("--tree", cli.timeline.tree, "Processes as a tree, with what each one did");
-  timeline
-      ->add_option("--limit", cli.timeline.limit,
-                   "The newest N events; 0 = all. Default 1000 in a table, else all; "
-                   "with --follow 10 stored ones first")
-      ->type_name("N");
+  WholeNumber(timeline
+                  ->add_option("--limit", cli.timeline.limit,
+                               "The newest N events; 0 = all. Default 1000 in a table, else all; "
+                               "with --follow 10 stored ones first")
+                  ->type_name("N"),
+              0, UINT32_MAX - 1);
   OneOf(
       timeline->add_option("--format", cli.timeline.format, "Form of the output; json is one object a line"),
       "table|json|csv");
-  timeline->footer(
-      "Counts with × are exact, those with ≥ come from a source that may merge repetitions. A '?' behind the "
-      "kind "
-      "marks what a program asked for; whether its call succeeded was not seen.\n\n"
-      "Examples:\n"
-      "  agentmon timeline\n"
-      "  agentmon timeline --tree --since 1h\n"
-      "  agentmon timeline --kind file --path '/etc/**' --format json\n"
-      "  agentmon timeline --session all --kind connect --dest 10.0.0.0/8 --follow");
+  timeline->footer(absl::StrCat(KindsText(),
+                                " Counts with × are exact, those with ≥ come from a source that may merge "
+                                "repetitions. A '?' behind the "
+                                "kind "
+                                "marks what a program asked for; whether its call succeeded was not seen.\n\n"
+                                "Examples:\n"
+                                "  agentmon timeline\n"
+                                "  agentmon timeline --tree --since 1h\n"
+                                "  agentmon timeline --kind file --path '/etc/**' --format json\n"
+                                "  agentmon timeline --kind connect --dest 10.0.0.0/8 --follow"));
   CLI::App* verify = AddVerb(*timeline, cli, "verify", "Check that the stored events are whole and unchanged",
                              [&cli] { return TimelineVerify(cli.context); });
   verify->footer("Exit status 1 when something is damaged. Root and the administrators' group only.");
@@ -193,11 +212,11 @@ void AddWatch(CLI::App& app, Cli& cli) {
               [&cli] { return Watch(cli.context, cli.watch); });
   AddPid(*watch, cli.watch.pid, "Process to watch, with all its descendants");
   watch->get_option("--pid")->required();
-  watch
-      ->add_option("--duration", cli.watch.duration,
-                   "End after this time; default when the process ends, or ^C")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(0.001, 1e7));
+  Seconds(watch
+              ->add_option("--duration", cli.watch.duration,
+                           "End after this time; default when the process ends, or ^C")
+              ->type_name("SECONDS"),
+          0.001, 1e7);
   OneOf(watch->add_option("--format", cli.watch.format, "Form of the output; json is one object a line"),
         "table|json");
   watch->footer("Examples:\n  agentmon watch --pid 4711 --duration 30");
@@ -227,6 +246,33 @@ const CLI::App* Deepest(const CLI::App& app) {
 }
 
 bool RunsAgent(const CLI::App& app) { return app.get_name() == "run" || app.get_name() == "start"; }
+
+// The first option with a value that is no UTF-8, as an error; empty when there is none. Globs and
+// directories are names of files, which are bytes.
+std::string NotUtf8Text(const CLI::App& verb) {
+  for (const CLI::App* app = &verb; app != nullptr; app = app->get_parent()) {
+    for (const CLI::Option* option : app->get_options()) {
+      if (option->get_type_name() == "GLOB" || option->get_type_name() == "DIR") continue;
+      for (const std::string& value : option->results()) {
+        if (!IsUtf8(value)) return absl::StrCat(option->get_name(), " '", value, "' is no UTF-8 text");
+      }
+    }
+  }
+  return "";
+}
+
+// What somebody probably means by an argument that a verb does not take.
+std::string AboutArguments(const CLI::App& app) {
+  if (RunsAgent(app)) return "the agent's command stands behind '--', as in 'agentmon run -- claude'";
+  const std::string name = FullName(app);
+  if (app.get_option_no_throw("--pid") != nullptr && app.get_option_no_throw("--session") == nullptr)
+    return absl::StrCat("a process is named by its number, as in '", name, " --pid 4711'");
+  return app.get_option_no_throw("--session") == nullptr
+             ? ""
+             : absl::StrCat("a session is named by '", name, " --session ID'");
+}
+
+int UsageStatus(const CLI::App& app) { return RunsAgent(app) ? kRunFailed : kUsage; }
 
 // The verb's exit status, unless its output could not be written. A reader that has gone away is no failure.
 int Finish(const VerbContext& context, int exit_status) {
@@ -278,16 +324,13 @@ std::unique_ptr<CLI::App> MakeApp(Cli& cli) {
 
 std::string UsageTail(const CLI::App& app) { return RunsAgent(app) ? "-- CMD [ARGS]..." : ""; }
 
-std::string FullName(const CLI::App& app) {
-  return app.get_parent() == nullptr ? app.get_name()
-                                     : absl::StrCat(FullName(*app.get_parent()), " ", app.get_name());
-}
-
 int RunCli(std::vector<std::string> arguments, int out_fd, int err_fd) {
-  if (!arguments.empty() && arguments[0] == "help") {  // "help run" as "run --help"
+  const bool wants_help = !arguments.empty() && arguments[0] == "help";  // "help run" as "run --help"
+  if (wants_help) {
     arguments.erase(arguments.begin());
     arguments.push_back("--help");
   }
+  if (arguments == std::vector<std::string>{"version"}) arguments = {"--version"};
   Output output(out_fd);
   Cli cli;
   cli.context.output = &output;
@@ -296,6 +339,10 @@ int RunCli(std::vector<std::string> arguments, int out_fd, int err_fd) {
   cli.context.has_command = dashes != arguments.end();
   if (cli.context.has_command) cli.context.command.assign(dashes + 1, arguments.end());
   const std::unique_ptr<CLI::App> app = MakeApp(cli);
+  const auto fail = [&](const CLI::ParseError& error) {
+    const CLI::App& verb = *Deepest(*app);
+    return cli.context.Fail(UsageStatus(verb), UsageErrorText(verb, error, AboutArguments(verb)));
+  };
   try {
     app->parse(
         std::vector<std::string>(std::make_reverse_iterator(dashes), arguments.rend()));  // it wants them so
@@ -303,12 +350,16 @@ int RunCli(std::vector<std::string> arguments, int out_fd, int err_fd) {
     output.Line(version.what());
     return kOk;
   } catch (const CLI::Success&) {
+    const std::vector<std::string> unknown = app->remaining(true);
+    if (wants_help && !unknown.empty()) return fail(CLI::ExtrasError(unknown));
     output.Write(Deepest(*app)->help());
     return kOk;
   } catch (const CLI::ParseError& error) {
-    const CLI::App* verb = Deepest(*app);
-    return cli.context.Fail(RunsAgent(*verb) ? kRunFailed : kUsage, UsageErrorText(*verb, error));
+    return fail(error);
   }
+  // The daemon's messages carry text, and a library would complain of other bytes in words of its own.
+  if (const std::string error = NotUtf8Text(*Deepest(*app)); !error.empty())
+    return cli.context.Fail(UsageStatus(*Deepest(*app)), error);
   return Dispatch(cli, *Deepest(*app));
 }
 

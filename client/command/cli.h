@@ -17,6 +17,7 @@
 #include "client/command/timeline.h"
 #include "client/command/verb.h"
 #include "client/command/watch.h"
+#include "common/cli/usage_error.h"
 
 namespace agentmon {
 
@@ -41,9 +42,6 @@ std::unique_ptr<CLI::App> MakeApp(Cli& cli);
 
 // What stands behind the options in the usage of a verb: "-- CMD [ARGS]...", or nothing.
 std::string UsageTail(const CLI::App& app);
-
-// "agentmon session list".
-std::string FullName(const CLI::App& app);
 
 // Parses and runs. The words from the first "--" on are split off before anything looks at them.
 int RunCli(std::vector<std::string> arguments, int out_fd, int err_fd);

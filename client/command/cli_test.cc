@@ -9,8 +9,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/command/usage_error.h"
+#include "client/connection/socket.h"
+#include "client/output/names.h"
 #include "common/base/unique_fd.h"
+#include "common/cli/usage_error.h"
 #include "tests/fake/fake_daemon.h"
 #include "tests/fixture/child.h"
 
@@ -79,6 +81,15 @@ TEST_CASE("help and version are answers, on standard output") {
   }
 }
 
+TEST_CASE("help names what is required, and every kind of event") {
+  CHECK(absl::StartsWith(Agentmon({"attach", "-h"}).out, "Usage: agentmon attach --pid PID [OPTIONS]\n"));
+  const std::string help = Agentmon({"timeline", "-h"}).out;
+  for (const std::string& word : KindWords()) {
+    CAPTURE(word);
+    CHECK(absl::StrContains(help, word));
+  }
+}
+
 TEST_CASE("a wrong command line is status 2, with the nearest right one") {
   const auto check = [](const std::vector<std::string>& arguments, const std::string& message) {
     const Said said = Agentmon(arguments);
@@ -91,19 +102,67 @@ TEST_CASE("a wrong command line is status 2, with the nearest right one") {
   check({"timelin"}, "unknown verb 'timelin', did you mean 'timeline'?");
   check({"session", "lst"}, "session: unknown verb 'lst', did you mean 'list'?");
   check({"session"}, "session: a verb is missing");
+  check({"claude"}, "unknown verb 'claude', there are run, timeline,");
+  check({"--json", "status"}, "'--json' stands behind its verb, as in 'agentmon status --json'");
+  check({"session", "--json", "list"},
+        "'--json' stands behind its verb, as in 'agentmon session list --json'");
+  check({"list"}, "unknown verb 'list', did you mean 'agentmon session list'?");
+  check({"help", "nope"}, "unknown verb 'nope'");
+  check({"help", "session", "nope"}, "session: unknown verb 'nope'");
+  check({"attach", "123"}, "a process is named by its number, as in 'agentmon attach --pid 4711'");
+  check({"timeline", "s-1"}, "a session is named by 'agentmon timeline --session ID'");
+  check({"status", "-j"}, "unknown option '-j', did you mean '--json'?");
+  check({"timeline", "--since", "1h", "--until", "2h"}, "--since is later than --until");
+  check({"timeline", "--follow", "--until", "2h"}, "--until has passed");
+  check({"timeline", "--tree", "--json"}, "--tree is a form of its own");
+  check({"timeline", "--kind", "nonsense"}, "'nonsense' is no kind of event, there are process, file,");
+  check({"timeline", "--sess", "x"}, "unknown option '--sess', did you mean '--session'?");
   check({"timeline", "--sesion", "x"}, "unknown option '--sesion', did you mean '--session'?");
-  check({"timeline", "--format", "xml"}, "'xml' is none of table|json|csv");
-  check({"timeline", "--since", "soon"}, "'soon' is no time");
-  check({"timeline", "--kind", "opne"}, "--kind opne is no kind of event, did you mean 'open'?");
-  check({"timeline", "--limit", "many"}, "--limit");
+  check({"timeline", "--format", "xml"}, "--format: 'xml' is none of table|json|csv");
+  check({"timeline", "--format", "jsn"}, "'jsn' is none of table|json|csv, did you mean 'json'?");
+  check({"timeline", "--since"}, "--since needs a value, as in 'agentmon timeline --since TIME'");
+  check({"session", "list", "--json=x"}, "--json takes no value");
+  check({"watch", "--pid", "1", "--duration", "x"}, "--duration: 'x' is no number of seconds");
+  check({"session", "stop", "a", "--grace", "-5"}, "--grace: '-5' is no number of seconds from 0 to 3600");
+  check({"timeline", "--since", "soon"}, "timeline: --since: 'soon' is no time");
+  check({"timeline", "--kind", "opne"}, "--kind: 'opne' is no kind of event, did you mean 'open'?");
+  check({"timeline", "--limit", "many"}, "--limit: 'many' is no whole number");
   check({"timeline", "--tree", "--follow"}, "cannot go with --follow");
   check({"attach", "--pid", "0"}, "'0' is no process id");
   check({"attach", "--pid", "-1"}, "--pid");
-  check({"attach"}, "--pid is required");
+  check({"attach"}, "--pid is required, as in 'agentmon attach --pid PID'");
   check({"status", "--", "x"}, "make no sense for agentmon status");
   check({"status", "extra"}, "unexpected argument 'extra'");
   check({"session", "stop"}, "name one session");
   check({"session", "stop", "--all", "s-1"}, "name one session");
+}
+
+TEST_CASE("an option's value that is no UTF-8 is wrong usage, but for names of files") {
+  FakeDaemon daemon;
+  const std::string bad = "a\xff";
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"timeline", "--session", bad},
+                                             {"timeline", "--dest", bad},
+                                             {"timeline", "--since", bad},
+                                             {"timeline", "--kind", bad},
+                                             {"session", "show", bad},
+                                             {"session", "stop", bad},
+                                             {"attach", "--pid", "1", "--name", bad},
+                                             {"attach", "--pid", "1", "--label", "k=" + bad},
+                                             {"status", "--socket", bad}}) {
+    const Said said = Agentmon(arguments);
+    CAPTURE(arguments[1], said.err);
+    CHECK(said.exit_status == 2);
+    CHECK(absl::StrContains(said.err, "a\\xff' is no UTF-8 text"));
+    CHECK(std::count(said.err.begin(), said.err.end(), '\n') == 1);
+    if (arguments[0] != "session")
+      CHECK(absl::StrContains(said.err, "agentmon: " + arguments[arguments.size() - 2] + " "));
+  }
+  const Said run = Agentmon({"run", "--name", bad, "--", "/bin/true"});
+  CHECK(run.exit_status == 125);
+  CHECK(absl::StrContains(run.err, "--name 'a\\xff' is no UTF-8 text"));
+  CHECK(Ask(daemon, {"timeline", "--path", bad, "--exe", bad}).exit_status == 0);
+  CHECK(daemon.state().query_requests[0].filter().path_glob() == bad);
 }
 
 TEST_CASE("of an option given twice the last one counts, but labels and kinds add up") {
@@ -119,14 +178,15 @@ TEST_CASE("a word is near another by a slip or two") {
   CHECK(Nearest("sesion", verbs) == "session");
   CHECK(Nearest("statsu", verbs) == "status");
   CHECK(Nearest("something-else", verbs).empty());
+  CHECK(Nearest("ps", verbs).empty());
+  CHECK(Nearest("sess", verbs) == "session");
 }
 
 TEST_CASE("an unreachable daemon is status 3") {
   const Said said = Agentmon({"status", "--socket", "/no/such/socket"});
   CHECK(said.exit_status == 3);
-  CHECK(said.err ==
-        "agentmon: no daemon at /no/such/socket (no such file): start it with 'systemctl start agentmond', "
-        "or name another with --socket\n");
+  CHECK(said.err == absl::StrCat("agentmon: no daemon at /no/such/socket (no such file): ", HowToStart(),
+                                 ", or name another with --socket\n"));
 }
 
 TEST_CASE("a refusal is status 1 with the daemon's hint, whatever bytes are in it") {
@@ -144,7 +204,7 @@ TEST_CASE("status and sessions are shown for people and as JSON") {
   CHECK(status.exit_status == 0);
   CHECK(absl::StrContains(status.out, "agentmond  0.1.0, pid 321"));
   CHECK(absl::StrContains(status.out, "process    active, counts exact, 9 events, 5 lost"));
-  CHECK(absl::StrContains(status.out, "not active: the process was attached, not started"));
+  CHECK(absl::StrContains(status.out, "not active, no file changes: the process was attached, not started"));
   CHECK(absl::StrContains(status.out, "warning    fanotify: only 3 of 5 mounts"));
   const auto json = nlohmann::json::parse(Ask(*daemon, {"status", "--json"}).out);
   CHECK(json["store"]["events"] == 1234);
@@ -190,7 +250,8 @@ TEST_CASE("attach works as a verb and below session") {
   daemon.state().adopt.set_processes(2);
   const Said said = Ask(daemon, {"attach", "--pid", "4711", "--name", "n", "--label", "a=b"});
   CHECK(said.out == "session s-1: 2 processes\n");
-  CHECK(absl::StrContains(said.err, "not seen in this session: the process was attached"));
+  CHECK(absl::StrContains(
+      said.err, "not recorded in this session: file changes (source notify): the process was attached"));
   CHECK(nlohmann::json::parse(Ask(daemon, {"session", "attach", "--pid", "4712", "--json"}).out)["moved"] ==
         2);
   REQUIRE(daemon.state().adopt_requests.size() == 2);
@@ -206,8 +267,8 @@ TEST_CASE("the filter says what the options say") {
   options.tree = false;
   options.session = "all";
   options.since = "1h";
-  options.until = "1970-01-01T12:00:00Z";
-  options.kinds = {"exec", "net"};
+  options.until = "1970-01-01T23:30:00Z";
+  options.kinds = {"exec,net"};
   options.verdict = "approve";
   options.enforced = "no";
   options.path = "/etc/**";
@@ -217,7 +278,7 @@ TEST_CASE("the filter says what the options say") {
   const v1::EventFilter filter = Filter(options);
   CHECK(filter.session() == "*");
   CHECK(filter.since_ns() == int64_t{23} * 3600 * 1'000'000'000);
-  CHECK(filter.until_ns() == int64_t{12} * 3600 * 1'000'000'000);
+  CHECK(filter.until_ns() == int64_t{47} * 1800 * 1'000'000'000);
   CHECK(filter.kinds_size() == 5);
   CHECK(filter.decision() == v1::ASK);
   CHECK(filter.enforced() == v1::EventFilter::NO);
@@ -225,6 +286,14 @@ TEST_CASE("the filter says what the options say") {
   CHECK(filter.dest() == "10.0.0.0/8");
   CHECK(filter.exe_glob() == "*/git");
   CHECK(filter.pid() == 7);
+}
+
+TEST_CASE("a timeline without a row says so to people") {
+  FakeDaemon daemon;
+  CHECK(Ask(daemon, {"timeline"}).err == "agentmon: no events match\n");
+  CHECK(absl::StrContains(Ask(daemon, {"timeline", "--tree", "--path", "etc/*"}).err, "paths are absolute"));
+  CHECK(Ask(daemon, {"timeline", "--json"}).err.empty());
+  CHECK(Ask(daemon, {"timeline", "--format", "csv"}).err.empty());
 }
 
 TEST_CASE("timeline prints a table, or one JSON object a line") {
@@ -256,12 +325,14 @@ TEST_CASE("a table shows the newest thousand and says when it cut; a limit of 0 
 }
 
 TEST_CASE(
-    "timeline --follow prints what is stored, what comes and what it missed, and ends with the stream") {
+    "timeline --follow prints what is stored, what comes and what it missed, and says when the daemon "
+    "stops") {
   const auto daemon = TalkativeDaemon();
   daemon->state().stream_ends = true;
   daemon->state().gap = 4;
   const Said said = Ask(*daemon, {"timeline", "--follow", "--json"});
-  CHECK(said.exit_status == 0);
+  CHECK(said.exit_status == 3);
+  CHECK(absl::StartsWith(said.err, "agentmon: agentmond has stopped"));
   CHECK(absl::EndsWith(said.out, "{\"kind\":\"stream_gap\",\"missed\":4}\n"));
   CHECK(daemon->state().tail_requests[0].backlog() == 10);
   Ask(*daemon, {"timeline", "--follow", "--since", "1h"});
@@ -288,6 +359,22 @@ TEST_CASE("following and watching end at ^C with status 0, watching also by its 
   const Said said = Ask(*daemon, {"watch", "--pid", "1", "--duration", "0.2", "--format", "json"});
   CHECK(said.exit_status == 0);
   CHECK(absl::StrContains(said.out, "\"lost\":12"));
+}
+
+TEST_CASE("watching shows no session as started: the row is the daemon's, and programs alone get it") {
+  const auto daemon = TalkativeDaemon();
+  daemon->state().stream_ends = true;
+  CHECK(Ask(*daemon, {"watch", "--pid", "1"}).exit_status == 3);  // the daemon stopped
+  v1::Event ended;
+  ended.set_kind(v1::SESSION);
+  ended.mutable_session_change()->set_what(v1::SessionChange::ENDED);
+  daemon->state().events.push_back(ended);
+  const Said table = Ask(*daemon, {"watch", "--pid", "1"});
+  CHECK(table.exit_status == 0);
+  CHECK(absl::StrContains(table.out, "ring buffer"));
+  CHECK_FALSE(absl::StrContains(table.out, "started"));
+  CHECK(table.err.empty());  // no terminal
+  CHECK(absl::StrContains(Ask(*daemon, {"watch", "--pid", "1", "--json"}).out, "\"change\":\"started\""));
 }
 
 TEST_CASE("a reader that goes away ends the timeline quietly") {

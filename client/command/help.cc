@@ -35,7 +35,10 @@ std::string Footer(const std::string& footer) {
 }  // namespace
 
 std::string UsageLine(const CLI::App& app) {
-  std::string usage = absl::StrCat(FullName(app), " [OPTIONS]");
+  std::string usage = FullName(app);
+  for (const CLI::Option* option : app.get_options([](const CLI::Option* o) { return o->get_required(); }))
+    absl::StrAppend(&usage, " ", OptionSynopsis(*option));
+  absl::StrAppend(&usage, " [OPTIONS]");
   for (const CLI::Option* option :
        app.get_options([](const CLI::Option* o) { return o->get_positional(); })) {
     absl::StrAppend(&usage, " [", option->get_name(true), "]");

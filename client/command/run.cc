@@ -1,6 +1,7 @@
 #include "client/command/run.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,6 +14,7 @@
 #include "client/exit_status.h"
 #include "client/launch/shim.h"
 #include "client/launch/supervisor.h"
+#include "client/output/text.h"
 #include "client/policy/policy_cli.h"
 #include "common/base/status.h"
 
@@ -29,6 +31,9 @@ absl::StatusOr<v1::StartRequest> MakeRequest(const VerbContext& context, const R
   request.set_allow_root(options.allow_root);
   char path[PATH_MAX];
   if (realpath(options.workspace.empty() ? "." : options.workspace.c_str(), path) != nullptr) {
+    struct stat status {};
+    if (!options.workspace.empty() && stat(path, &status) == 0 && !S_ISDIR(status.st_mode))
+      return ErrnoStatus(ENOTDIR, absl::StrCat("--workspace ", options.workspace));
     request.set_workspace(path);
   } else if (!options.workspace.empty()) {  // a current directory that was removed is the agent's affair
     return ErrnoStatus(errno, absl::StrCat("--workspace ", options.workspace));
@@ -49,7 +54,7 @@ absl::StatusOr<v1::StartRequest> MakeRequest(const VerbContext& context, const R
 
 // One short call on a connection of its own: the one of the start may be days old.
 template <typename Call>
-absl::Status CallDaemon(const std::string& socket, absl::Duration time, Call call) {
+absl::Status CallDaemon(const std::string& socket, absl::Duration time, const Call& call) {
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(socket);
   if (!channel.ok()) return channel.status();
   const auto stub = v1::Sessions::NewStub(*channel);
@@ -87,9 +92,16 @@ void DropUnusedSession(const std::string& socket, const std::string& session) {
   if (state.ok() && state->state() == v1::Session::STARTING) StopSession(socket, session).IgnoreError();
 }
 
-void WriteEndLine(const VerbContext& context, const std::string& socket, const std::string& session) {
+// Whatever becomes of it, the status is the agent's.
+void WriteEndLine(const VerbContext& context, const std::string& socket, const std::string& session,
+                  int exit_status) {
+  const std::string where =
+      context.socket.empty() ? "" : absl::StrCat(" --socket ", ShellQuote(context.socket));
+  const std::string how = absl::StrCat("agentmon timeline --session ", session, where);
+  Watchdog::Options options = GrpcWatchdog(kEndLineTime, exit_status, context.err_fd);
+  options.on_hang = options.on_abort = absl::StrCat("agentmon: session ", session, " ended: ", how, "\n");
+  const Watchdog watchdog(options);
   const absl::StatusOr<v1::Session> state = GetSession(socket, session);
-  const std::string how = absl::StrCat("agentmon timeline --session ", session);
   if (!state.ok()) return Complain(context.err_fd, absl::StrCat("session ", session, " ended: ", how));
   const uint64_t events = state->events(), denials = state->denials();
   Complain(context.err_fd, absl::StrCat(events, events == 1 ? " event, " : " events, ", denials,
@@ -125,6 +137,7 @@ absl::StatusOr<AgentEnd> RunAgent(const std::vector<std::string>& programs, cons
 int StartSession(const VerbContext& context, const RunOptions& options, v1::StartResponse* response) {
   const absl::StatusOr<v1::StartRequest> request = MakeRequest(context, options);
   if (!request.ok()) return context.FailLines(kRunFailed, request.status().message());
+  const Watchdog watchdog(GrpcWatchdog(kCallTime, kRunFailed, context.err_fd));
   const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(SocketPath(context.socket));
   if (!channel.ok()) return context.Fail(kRunFailed, channel.status().message());
   const auto stub = v1::Sessions::NewStub(*channel);
@@ -149,10 +162,13 @@ int Run(const VerbContext& context, const RunOptions& options) {
   if (!shim.ok()) return context.Fail(kRunFailed, shim.status().message());
   v1::StartResponse response;
   if (const int failed = StartSession(context, options, &response); failed != kOk) return failed;
-  absl::StatusOr<TokenPipe> token_pipe = MakeTokenPipe();
-  if (!token_pipe.ok()) return context.Fail(kRunFailed, token_pipe.status().message());
 
   const std::string socket = SocketPath(context.socket);
+  absl::StatusOr<TokenPipe> token_pipe = MakeTokenPipe();
+  if (!token_pipe.ok()) {
+    DropUnusedSession(socket, response.session());
+    return context.Fail(kRunFailed, token_pipe.status().message());
+  }
   const ShimCall call{socket, token_pipe->read_end.get(), response.session(), context.command};
   const std::vector<std::string> programs = ProgramsToTry(*shim, response.mount_namespace());
   const absl::StatusOr<AgentEnd> end = options.exec ? Become(programs, call, *token_pipe, response.token())
@@ -162,7 +178,8 @@ int Run(const VerbContext& context, const RunOptions& options) {
     return context.Fail(kRunFailed, end.status().message());
   }
   if (!end->by_signal && end->code == kRunFailed) DropUnusedSession(socket, response.session());
-  if (!options.quiet && isatty(context.err_fd) == 1) WriteEndLine(context, socket, response.session());
+  if (!options.quiet && isatty(context.err_fd) == 1)
+    WriteEndLine(context, socket, response.session(), end->by_signal ? 128 + end->code : end->code);
   if (end->by_signal) DieBy(end->code);
   return end->code;
 }

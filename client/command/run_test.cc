@@ -1,6 +1,7 @@
 // agentmon run as a program, against a daemon with canned answers and a shim that needs none.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -256,11 +257,46 @@ TEST_CASE("failures of run are status 125, one line on stderr and no agent") {
   check(RunArguments(daemon, echo, {"--nmae", "x"}), "unknown option '--nmae', did you mean '--name'?");
   check(RunArguments(daemon, echo, {"--label", "x"}), "--label 'x' is not of the form KEY=VALUE");
   check(RunArguments(daemon, echo, {"--workspace", "/no/such"}), "--workspace /no/such: No such file");
+  check(RunArguments(daemon, echo, {"--workspace", "/dev/null"}), "--workspace /dev/null: Not a directory");
   check(RunArguments(daemon, echo, {"--socket", "/no/such.sock"}), "no daemon at /no/such.sock");
   check({kAgentmon, "run", "/bin/echo"}, "stands behind '--'");
   daemon.state().refusal =
       DetailedError(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many\nsessions", "TOO_MANY", "stop some");
   check(RunArguments(daemon, echo), "too many\\nsessions: stop some");
+}
+
+TEST_CASE("where the limits leave no room for gRPC, verbs fail with the reason and neither hang nor abort") {
+  FakeDaemon daemon;
+  const auto check = [&](__rlimit_resource resource, rlim_t value, const std::string& message) {
+    CAPTURE(message, value);
+    Child::Options options;
+    options.setup = [=] {
+      const rlimit limit{value, value};
+      setrlimit(resource, &limit);
+    };
+    const ChildEnd run = Child(RunArguments(daemon, {"/bin/echo", "ran"}), options).Finish();
+    CHECK(run.code == 125);
+    CHECK(run.out.empty());
+    CHECK(absl::StrContains(run.err, message));
+    CHECK(std::count(run.err.begin(), run.err.end(), '\n') == 1);
+    for (const std::vector<std::string>& verb : std::vector<std::vector<std::string>>{
+             {"status"}, {"session", "list"}, {"timeline"}, {"watch", "--pid", "1"}}) {
+      std::vector<std::string> argv{kAgentmon, "--socket", daemon.socket()};
+      argv.insert(argv.end(), verb.begin(), verb.end());
+      const ChildEnd end = Child(argv, options).Finish();
+      CHECK_FALSE(end.by_signal);
+      CHECK(end.code == 3);
+      CHECK(absl::StrContains(end.err, message));
+    }
+  };
+  for (const rlim_t descriptors : {5, 6, 7, 8}) check(RLIMIT_NOFILE, descriptors, "'ulimit -n'");
+  // Root has no limit of processes; the sanitizers need more address space than any limit leaves.
+  if (geteuid() != 0)
+    for (const rlim_t processes : {1, 5}) check(RLIMIT_NPROC, processes, "'ulimit -u'");
+#if !defined(__SANITIZE_ADDRESS__)
+  check(RLIMIT_AS, 60'000 * 1024, "'ulimit -v'");
+#endif
+  CHECK(daemon.state().start_requests.empty());
 }
 
 TEST_CASE("a session that no process entered is dropped") {

@@ -21,9 +21,9 @@ int SessionList(const VerbContext& context, const SessionOptions& options) {
   request.set_ended(options.all);
   request.set_limit(options.all ? 1000 : 0);
   v1::ListResponse response;
-  grpc::ClientContext client_context;
-  SetDeadline(client_context, kCallTime);
-  const grpc::Status status = v1::Sessions::NewStub(channel)->List(&client_context, request, &response);
+  const auto stub = v1::Sessions::NewStub(channel);
+  const grpc::Status status =
+      context.Ask(kCallTime, [&](grpc::ClientContext* call) { return stub->List(call, request, &response); });
   if (!status.ok()) return context.FailRpc(status);
   if (context.json) {
     nlohmann::ordered_json sessions = nlohmann::ordered_json::array();
@@ -45,9 +45,9 @@ int SessionShow(const VerbContext& context, const SessionOptions& options) {
   v1::GetRequest request;
   request.set_session(options.id);
   v1::GetResponse response;
-  grpc::ClientContext client_context;
-  SetDeadline(client_context, kCallTime);
-  const grpc::Status status = v1::Sessions::NewStub(channel)->Get(&client_context, request, &response);
+  const auto stub = v1::Sessions::NewStub(channel);
+  const grpc::Status status =
+      context.Ask(kCallTime, [&](grpc::ClientContext* call) { return stub->Get(call, request, &response); });
   if (!status.ok()) return context.FailRpc(status);
   if (context.json) {
     context.output->Line(DumpJson(SessionToJson(response.session()), 2));
@@ -71,9 +71,10 @@ int SessionStop(const VerbContext& context, const SessionOptions& options) {
   const auto grace_ms = static_cast<int64_t>(options.grace * 1000);
   request.set_grace_ms(grace_ms <= 0 ? -1 : grace_ms);
   v1::StopResponse response;
-  grpc::ClientContext client_context;
-  SetDeadline(client_context, kCallTime + absl::Seconds(options.grace));
-  const grpc::Status status = v1::Sessions::NewStub(channel)->Stop(&client_context, request, &response);
+  const auto stub = v1::Sessions::NewStub(channel);
+  const grpc::Status status =
+      context.Ask(kCallTime + absl::Seconds(options.grace),
+                  [&](grpc::ClientContext* call) { return stub->Stop(call, request, &response); });
   if (!status.ok()) return context.FailRpc(status);
   if (context.json) {
     nlohmann::ordered_json out;

@@ -15,9 +15,9 @@ int Status(const VerbContext& context, const StatusOptions& options) {
   const auto channel = context.Connect(&exit_status);
   if (channel == nullptr) return exit_status;
   v1::StatusResponse response;
-  grpc::ClientContext client_context;
-  SetDeadline(client_context, kCallTime);
-  const grpc::Status status = v1::Host::NewStub(channel)->Status(&client_context, {}, &response);
+  const auto stub = v1::Host::NewStub(channel);
+  const grpc::Status status =
+      context.Ask(kCallTime, [&](grpc::ClientContext* call) { return stub->Status(call, {}, &response); });
   if (!status.ok()) return context.FailRpc(status);
   if (context.json || options.format == "json") {
     context.output->Line(DumpJson(StatusToJson(response), 2));

@@ -11,4 +11,7 @@ namespace agentmon {
 // call ourselves, is no failure.
 int EndOfStream(const VerbContext& context, const grpc::Status& status, bool stopped_by_us);
 
+// The same for a stream that has no end of its own: the daemon ends it when it stops itself.
+int EndOfFollowing(const VerbContext& context, const grpc::Status& status, bool stopped_by_us);
+
 }  // namespace agentmon

@@ -2,19 +2,23 @@
 
 #include <deque>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "agentmon/v1/timeline.grpc.pb.h"
 #include "client/command/interrupt.h"
 #include "client/command/stream.h"
-#include "client/command/usage_error.h"
 #include "client/exit_status.h"
 #include "client/output/event_json.h"
 #include "client/output/event_writer.h"
 #include "client/output/names.h"
 #include "client/output/text.h"
 #include "client/output/times.h"
+#include "common/base/status.h"
+#include "common/cli/usage_error.h"
 #include "daemon/event/kinds.h"
 
 namespace agentmon {
@@ -53,6 +57,7 @@ int Follow(const VerbContext& context, const TimelineOptions& options, const v1:
   request.set_backlog(options.limit.value_or(options.since.empty() ? kFollowBacklog : UINT32_MAX));
   if (options.limit == 0) request.set_backlog(UINT32_MAX);
   const std::unique_ptr<EventWriter> writer = MakeWriter(context, options);
+  const Watchdog watchdog(GrpcWatchdog(absl::InfiniteDuration(), kNoDaemon, context.err_fd));
   grpc::ClientContext client_context;
   interrupt.Cancels(&client_context);
   const auto stream = v1::Timeline::NewStub(channel)->Tail(&client_context, request);
@@ -66,18 +71,21 @@ int Follow(const VerbContext& context, const TimelineOptions& options, const v1:
   if (!context.output->ok()) client_context.TryCancel();
   const grpc::Status status = stream->Finish();
   interrupt.Stop();
-  return EndOfStream(context, status, interrupt.happened());
+  return EndOfFollowing(context, status, interrupt.happened());
 }
 
 // Reads the answer and writes it as it comes. With a default limit one more than that is asked for and held
 // back, so that a cut can be told.
 grpc::Status WriteAnswer(const VerbContext& context, const v1::QueryRequest& request, bool default_limit,
-                         const std::shared_ptr<grpc::Channel>& channel, EventWriter& writer) {
+                         const std::shared_ptr<grpc::Channel>& channel, EventWriter& writer,
+                         uint64_t* events) {
+  const Watchdog watchdog(GrpcWatchdog(absl::InfiniteDuration(), kNoDaemon, context.err_fd));
   grpc::ClientContext client_context;
   const auto stream = v1::Timeline::NewStub(channel)->Query(&client_context, request);
   v1::QueryResponse response;
   std::deque<v1::Event> held;
   while (context.output->ok() && stream->Read(&response)) {
+    *events += static_cast<uint64_t>(response.events_size());
     for (v1::Event& event : *response.mutable_events()) {
       if (default_limit) {
         held.push_back(std::move(event));
@@ -102,24 +110,58 @@ grpc::Status WriteAnswer(const VerbContext& context, const v1::QueryRequest& req
 
 }  // namespace
 
+namespace {
+
+absl::Status AddKind(absl::string_view name, v1::EventFilter* filter) {
+  const std::vector<v1::EventKind> kinds = KindsByName(name);
+  if (kinds.empty()) {
+    const std::vector<std::string> words = KindWords();
+    const std::string near = DidYouMean(name, words);
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kind: '", name, "' is no kind of event",
+                     near.empty() ? absl::StrCat(", there are ", absl::StrJoin(words, ", ")) : near));
+  }
+  for (const v1::EventKind kind : kinds) filter->add_kinds(kind);
+  return absl::OkStatus();
+}
+
+// Options that contradict each other; empty when none do.
+std::string Contradiction(const VerbContext& context, const TimelineOptions& options,
+                          const v1::EventFilter& filter, absl::Time now) {
+  if (options.tree && options.follow) return "--tree needs the whole timeline and cannot go with --follow";
+  if (options.tree && (context.json || options.format != "table"))
+    return "--tree is a form of its own and cannot go with --json or --format";
+  if (options.follow && filter.until_ns() != 0 && filter.until_ns() <= absl::ToUnixNanos(now))
+    return "--until has passed, so that nothing could follow: leave it out, or --follow";
+  return "";
+}
+
+// An empty table says nothing about why it is empty.
+void TellWhyEmpty(const VerbContext& context, const TimelineOptions& options) {
+  const char first = options.path.empty() ? '/' : options.path[0];
+  Complain(context.err_fd, first == '/' || first == '*'
+                               ? "no events match"
+                               : "no events match: paths are absolute, so that --path begins with / or **/");
+}
+
+}  // namespace
+
 absl::StatusOr<v1::EventFilter> MakeFilter(const TimelineOptions& options, absl::Time now,
                                            absl::TimeZone zone) {
   v1::EventFilter filter;
   filter.set_session(SessionOf(options));
-  for (const auto& [text, set] : {std::pair(&options.since, &v1::EventFilter::set_since_ns),
-                                  std::pair(&options.until, &v1::EventFilter::set_until_ns)}) {
+  for (const auto& [name, text, set] :
+       {std::tuple("--since", &options.since, &v1::EventFilter::set_since_ns),
+        std::tuple("--until", &options.until, &v1::EventFilter::set_until_ns)}) {
     if (text->empty()) continue;
     const absl::StatusOr<absl::Time> time = ParseWhen(*text, now, zone);
-    if (!time.ok()) return time.status();
+    if (!time.ok()) return absl::InvalidArgumentError(absl::StrCat(name, ": ", time.status().message()));
     (filter.*set)(absl::ToUnixNanos(*time));
   }
-  for (const std::string& name : options.kinds) {
-    const std::vector<v1::EventKind> kinds = KindsByName(name);
-    if (kinds.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--kind ", name, " is no kind of event", DidYouMean(name, KindWords())));
-    }
-    for (const v1::EventKind kind : kinds) filter.add_kinds(kind);
+  if (filter.since_ns() != 0 && filter.until_ns() != 0 && filter.since_ns() > filter.until_ns())
+    return absl::InvalidArgumentError("--since is later than --until: no event lies between");
+  for (const std::string& names : options.kinds) {
+    for (const absl::string_view name : absl::StrSplit(names, ',')) RETURN_IF_ERROR(AddKind(name, &filter));
   }
   filter.set_decision(DecisionByName(options.verdict));
   if (!options.verdict.empty() && filter.decision() == v1::DECISION_UNSPECIFIED) {
@@ -136,11 +178,11 @@ absl::StatusOr<v1::EventFilter> MakeFilter(const TimelineOptions& options, absl:
 }
 
 int Timeline(const VerbContext& context, const TimelineOptions& options) {
-  if (options.tree && options.follow) {
-    return context.Fail(kUsage, "timeline: --tree needs the whole timeline and cannot go with --follow");
-  }
-  const absl::StatusOr<v1::EventFilter> filter = MakeFilter(options, absl::Now(), absl::LocalTimeZone());
+  const absl::Time now = absl::Now();
+  const absl::StatusOr<v1::EventFilter> filter = MakeFilter(options, now, absl::LocalTimeZone());
   if (!filter.ok()) return context.Fail(kUsage, absl::StrCat("timeline: ", filter.status().message()));
+  if (const std::string wrong = Contradiction(context, options, *filter, now); !wrong.empty())
+    return context.Fail(kUsage, absl::StrCat("timeline: ", wrong));
   if (options.follow) return Follow(context, options, *filter);
   int exit_status = kOk;
   const auto channel = context.Connect(&exit_status);
@@ -150,7 +192,11 @@ int Timeline(const VerbContext& context, const TimelineOptions& options) {
   *request.mutable_filter() = *filter;
   request.set_limit(default_limit ? kTableLimit + 1 : options.limit.value_or(0));
   const std::unique_ptr<EventWriter> writer = MakeWriter(context, options);
-  return EndOfStream(context, WriteAnswer(context, request, default_limit, channel, *writer), false);
+  const std::string format = FormatOf(context, options);
+  uint64_t events = 0;
+  const grpc::Status status = WriteAnswer(context, request, default_limit, channel, *writer, &events);
+  if (status.ok() && events == 0 && (format == "table" || format == "tree")) TellWhyEmpty(context, options);
+  return EndOfStream(context, status, false);
 }
 
 int TimelineVerify(const VerbContext& context) {
@@ -158,9 +204,9 @@ int TimelineVerify(const VerbContext& context) {
   const auto channel = context.Connect(&exit_status);
   if (channel == nullptr) return exit_status;
   v1::VerifyResponse response;
-  grpc::ClientContext client_context;
-  SetDeadline(client_context, kVerifyTime);
-  const grpc::Status status = v1::Timeline::NewStub(channel)->Verify(&client_context, {}, &response);
+  const auto stub = v1::Timeline::NewStub(channel);
+  const grpc::Status status =
+      context.Ask(kVerifyTime, [&](grpc::ClientContext* call) { return stub->Verify(call, {}, &response); });
   if (!status.ok()) return context.FailRpc(status);
   if (context.json) {
     nlohmann::ordered_json out;

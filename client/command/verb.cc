@@ -19,6 +19,7 @@ int VerbContext::FailLines(int exit_status, absl::string_view message) const {
 }
 
 std::shared_ptr<grpc::Channel> VerbContext::Connect(int* exit_status) const {
+  const Watchdog watchdog(GrpcWatchdog(kCallTime, kNoDaemon, err_fd));
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(SocketPath(socket));
   if (channel.ok()) return *std::move(channel);
   *exit_status = Fail(ConnectFailure(channel.status()));

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/connection/connection.h"
+#include "client/exit_status.h"
 #include "client/output/color.h"
 #include "client/output/output.h"
 
@@ -32,6 +33,14 @@ struct VerbContext {
   int FailRpc(const grpc::Status& status) const { return Fail(RpcFailure(status)); }
   // The channel, or null after the complaint, with the status to exit with.
   std::shared_ptr<grpc::Channel> Connect(int* exit_status) const;
+  // One call with a deadline that holds whatever happens: `call` is given its context.
+  template <typename Call>
+  grpc::Status Ask(absl::Duration time, const Call& call) const {
+    const Watchdog watchdog(GrpcWatchdog(time, kNoDaemon, err_fd));
+    grpc::ClientContext client_context;
+    SetDeadline(client_context, time);
+    return call(&client_context);
+  }
 };
 
 // "K=V" pairs into a map. InvalidArgument names the one that is none.

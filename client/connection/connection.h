@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/base/watchdog.h"
 
 namespace agentmon {
 
@@ -21,6 +22,9 @@ inline constexpr absl::Duration kCallTime = absl::Seconds(10);
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& socket_path);
 
 void SetDeadline(grpc::ClientContext& context, absl::Duration time);
+
+// For the time of a call that takes `call_time` at most: gRPC's deadline needs a thread of its own.
+Watchdog::Options GrpcWatchdog(absl::Duration call_time, int exit_status, int err_fd);
 
 struct Failure {
   int exit_status = 0;

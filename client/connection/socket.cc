@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 
@@ -16,16 +18,39 @@
 namespace agentmon {
 namespace {
 
-constexpr char kWhatToDo[] = "start it with 'systemctl start agentmond', or name another with --socket";
+std::string WhatToDo() { return absl::StrCat(HowToStart(), ", or name another with --socket"); }
+
+bool HasUnit(const std::string& root) {
+  if (access(absl::StrCat(root, "run/systemd/system").c_str(), F_OK) != 0)
+    return false;  // systemd does not run
+  for (const char* directory : {"etc", "run", "usr/local/lib", "usr/lib", "lib"}) {
+    const std::string unit = absl::StrCat(root, directory, "/systemd/system/agentmond.service");
+    if (access(unit.c_str(), F_OK) == 0) return true;
+  }
+  return false;
+}
+
+// The daemon that was built or installed with this program.
+std::string DaemonBeside() {
+  char path[PATH_MAX];
+  const ssize_t size = readlink("/proc/self/exe", path, sizeof path);
+  if (size <= 0) return "";
+  const absl::string_view own(path, static_cast<size_t>(size));
+  const std::string daemon = absl::StrCat(own.substr(0, own.rfind('/') + 1), "agentmond");
+  return access(daemon.c_str(), F_OK) == 0 ? daemon : "";
+}
 
 absl::Status CannotConnect(int error, const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) == 0 && !S_ISSOCK(status.st_mode))
+    return absl::UnavailableError(absl::StrCat(path, " is no socket: name the daemon's with --socket"));
   switch (error) {
     case ENOENT:
     case ENOTDIR:
-      return absl::UnavailableError(absl::StrCat("no daemon at ", path, " (no such file): ", kWhatToDo));
+      return absl::UnavailableError(absl::StrCat("no daemon at ", path, " (no such file): ", WhatToDo()));
     case ECONNREFUSED:
       return absl::UnavailableError(
-          absl::StrCat("no daemon listens at ", path, " (connection refused): ", kWhatToDo));
+          absl::StrCat("no daemon listens at ", path, " (connection refused): ", WhatToDo()));
     case EACCES:
     case EPERM:
       return absl::UnavailableError(
@@ -33,11 +58,11 @@ absl::Status CannotConnect(int error, const std::string& path) {
                        " may not be used by you (permission denied): ask who runs this "
                        "host for access, or name another with --socket"));
     case EAGAIN:
-      return absl::UnavailableError(absl::StrCat(
-          "the daemon at ", path, " did not accept within 5 s: look at ", "'systemctl status agentmond'"));
+      return absl::UnavailableError(
+          absl::StrCat("the daemon at ", path, " did not accept within 5 s: ", WhereToLook()));
     default:
       return absl::UnavailableError(
-          absl::StrCat(ErrnoStatus(error, absl::StrCat("connect to ", path)).message(), ": ", kWhatToDo));
+          absl::StrCat(ErrnoStatus(error, absl::StrCat("connect to ", path)).message(), ": ", WhatToDo()));
   }
 }
 
@@ -64,6 +89,17 @@ std::string SocketPath(const std::string& option) {
 }
 
 bool ServerIsTrusted(uid_t server, uid_t caller) { return server == 0 || server == caller; }
+
+std::string HowToStart(const std::string& root) {
+  if (HasUnit(root)) return "start it with 'systemctl start agentmond'";
+  const std::string daemon = DaemonBeside();
+  return daemon.empty() ? "start agentmond as root" : absl::StrCat("start it as root with '", daemon, "'");
+}
+
+std::string WhereToLook(const std::string& root) {
+  return HasUnit(root) ? "look at 'systemctl status agentmond'"
+                       : "look whether agentmond runs, and what it wrote to its standard error";
+}
 
 absl::StatusOr<UniqueFd> Dial(const std::string& path) {
   sockaddr_un address{};

@@ -24,4 +24,10 @@ bool ServerIsTrusted(uid_t server, uid_t caller);
 // message is a whole sentence that says what to do.
 absl::StatusOr<UniqueFd> Dial(const std::string& path);
 
+// How agentmond is started on this host, "start it ...": by its systemd unit where there is one, else by
+// hand.
+std::string HowToStart(const std::string& root = "/");
+// Where to look for what it said, "look at ...".
+std::string WhereToLook(const std::string& root = "/");
+
 }  // namespace agentmon

@@ -10,6 +10,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <filesystem>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -28,6 +29,7 @@ class TestDirectory {
     rmdir(path_.c_str());
   }
   std::string Socket() const { return path_ + "/s"; }
+  const std::string& path() const { return path_; }
 
  private:
   std::string path_ = "/tmp/socket-test.XXXXXX";
@@ -68,9 +70,30 @@ TEST_CASE("a missing socket and a dead one are told apart, and what to do is sai
   CHECK(missing.code() == absl::StatusCode::kUnavailable);
   CHECK(absl::StrContains(missing.message(),
                           absl::StrCat("no daemon at ", directory.Socket(), " (no such file)")));
-  CHECK(absl::StrContains(missing.message(), "systemctl start agentmond"));
+  CHECK(absl::StrContains(missing.message(), HowToStart()));
   Listen(directory.Socket()).Reset();  // the file stays, nobody listens
   CHECK(absl::StrContains(Dial(directory.Socket()).status().message(), "connection refused"));
+}
+
+TEST_CASE("systemctl is named only where systemd runs and knows agentmond") {
+  TestDirectory directory;
+  const std::string root = directory.path() + "/";
+  CHECK(HowToStart(root) == "start agentmond as root");
+  const std::string unit = root + "usr/lib/systemd/system/agentmond.service";
+  std::filesystem::create_directories(unit);
+  CHECK(HowToStart(root) == "start agentmond as root");
+  std::filesystem::create_directories(root + "run/systemd/system");
+  CHECK(HowToStart(root) == "start it with 'systemctl start agentmond'");
+  CHECK(absl::StrContains(WhereToLook(root), "systemctl status agentmond"));
+  std::filesystem::remove_all(root + "usr");
+  CHECK_FALSE(absl::StrContains(WhereToLook(root), "systemctl"));
+  std::filesystem::remove_all(root + "run");
+}
+
+TEST_CASE("what is no socket is told as that") {
+  TestDirectory directory;
+  CHECK(Dial(directory.path()).status().message() ==
+        directory.path() + " is no socket: name the daemon's with --socket");
 }
 
 TEST_CASE("a socket name that does not fit is refused with its limit") {

@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "client/command/cli.h"
+#include "daemon/app/config_keys.h"
+#include "daemon/app/options.h"
 
 namespace agentmon {
 namespace {
@@ -40,6 +42,24 @@ TEST_CASE("every verb and option is in the manual page and in the completions") 
     }
   });
   CHECK(options > 50);
+}
+
+TEST_CASE("every option of the daemon and every key of its configuration is in its manual page") {
+  Options options;
+  const auto app = MakeDaemonApp(options);
+  const std::string man = DaemonManPage(*app, ConfigKeys(), "1.2", "2026-01-31");
+  CHECK(absl::StartsWith(man, ".\\\" Made by"));
+  for (const CLI::Option* option : app->get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      CAPTURE(name);
+      CHECK(absl::StrContains(man, absl::StrCat("\\-\\-", absl::StrReplaceAll(name, {{"-", "\\-"}}))));
+    }
+  }
+  CHECK(ConfigKeys().size() > 5);
+  for (const ConfigKey& key : ConfigKeys()) {
+    CHECK(absl::StrContains(man, absl::StrCat(".B ", key.name, "\n")));
+    CHECK(absl::StrContains(man, absl::StrReplaceAll(key.default_value, {{"-", "\\-"}})));
+  }
 }
 
 TEST_CASE("choices are offered as values") {

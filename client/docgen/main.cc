@@ -5,6 +5,8 @@
 
 #include "client/command/cli.h"
 #include "client/docgen/docgen.h"
+#include "daemon/app/config_keys.h"
+#include "daemon/app/options.h"
 
 int main(int argc, char** argv) {
   if (argc != 3) {
@@ -13,9 +15,12 @@ int main(int argc, char** argv) {
   }
   agentmon::Cli cli;
   const std::unique_ptr<CLI::App> app = agentmon::MakeApp(cli);
+  agentmon::Options daemon;
   const std::filesystem::path directory = argv[1];
   const std::pair<const char*, std::string> files[] = {
       {"man/agentmon.1", agentmon::ManPage(*app, AGENTMON_VERSION, argv[2])},
+      {"man/agentmond.8", agentmon::DaemonManPage(*agentmon::MakeDaemonApp(daemon), agentmon::ConfigKeys(),
+                                                  AGENTMON_VERSION, argv[2])},
       {"completion/agentmon.bash", agentmon::BashCompletion(*app)},
       {"completion/_agentmon", agentmon::ZshCompletion(*app)},
       {"completion/agentmon.fish", agentmon::FishCompletion(*app)},

@@ -54,14 +54,19 @@ bool IsCommon(const CLI::Option& option) {
          absl::StrContains(name, "--color") || absl::StrContains(name, "--version");
 }
 
-std::string Options(const CLI::App& app, bool common) {
+std::string Options(const std::vector<const CLI::Option*>& options) {
   std::string out;
-  for (const CLI::Option* option : app.get_options()) {
-    if (IsCommon(*option) != common) continue;
+  for (const CLI::Option* option : options) {
     absl::StrAppend(&out, ".TP\n.B ", Roff(OptionSynopsis(*option)), "\n", Filled(option->get_description()),
                     ".\n");
   }
   return out;
+}
+
+// Those that every verb has, or those that only this one has.
+std::string Options(const CLI::App& app, bool common) {
+  return Options(
+      app.get_options([common](const CLI::Option* option) { return IsCommon(*option) == common; }));
 }
 
 std::string Verb(const CLI::App& app) {
@@ -114,7 +119,66 @@ or as the caller.
 .BR agentmond (8)
 )";
 
+constexpr char kDaemonRest[] = R"(.SH SIGNALS
+.TP
+.B SIGTERM, SIGINT
+The daemon ends. Sessions and their agents go on without being recorded;
+.B agentmon session stop \-\-all
+ends them.
+.TP
+.B SIGHUP
+The configuration is read again. One with an error changes nothing and is
+named in the log.
+.SH EXIT STATUS
+.TP
+.B 0
+Ended by a signal, or answered
+.B \-\-help
+or
+.BR \-\-version .
+.TP
+.B 1
+It could not start or go on; the reason is on standard error.
+.TP
+.B 2
+Wrong usage.
+.SH FILES
+.TP
+.I /etc/agentmon/agentmond.yaml
+The configuration.
+.TP
+.I /var/lib/agentmon/agentmon.db
+Events and sessions.
+.TP
+.I /run/agentmon/agentmond.sock
+Where clients connect. The kernel tells the daemon who calls.
+.SH SEE ALSO
+.BR agentmon (1)
+)";
+
+std::string Key(const ConfigKey& key) {
+  return absl::StrCat(
+      ".TP\n.B ", Roff(key.name), "\n", Filled(key.meaning), ".\n",
+      key.default_value.empty() ? "" : absl::StrCat("Default ", Roff(key.default_value), ".\n"));
+}
+
 }  // namespace
+
+std::string DaemonManPage(const CLI::App& app, const std::vector<ConfigKey>& keys, const std::string& version,
+                          const std::string& date) {
+  std::string out = absl::StrCat(
+      ".\\\" Made by agentmon\\-docgen.\n.TH AGENTMOND 8 \"", date, "\" \"agentmon ", version,
+      "\" \"System Administration\"\n.SH NAME\nagentmond \\- the agentmon daemon\n.SH SYNOPSIS\n.B ",
+      Roff(UsageLine(app)), "\n.SH DESCRIPTION\n", Filled(app.get_description()), "\n.SH OPTIONS\n",
+      Options(app.get_options()), ".SH CONFIGURATION\n",
+      Filled(
+          "YAML, root's and writable by nobody else. An unknown key, a wrong type or a value out of range is "
+          "an error, with which the daemon does not start. Options win over it. A key with a dot stands "
+          "below its first part:"),
+      "\n.PP\n.EX\nretention:\n  max_age: 14d\n.EE\n");
+  for (const ConfigKey& key : keys) absl::StrAppend(&out, Key(key));
+  return absl::StrCat(out, kDaemonRest);
+}
 
 std::string ManPage(const CLI::App& app, const std::string& version, const std::string& date) {
   std::string out = absl::StrCat(".\\\" Made by agentmon\\-docgen.\n.TH AGENTMON 1 \"", date,

@@ -1,5 +1,6 @@
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/output/event_text.h"
@@ -16,7 +17,10 @@ namespace {
 constexpr char kHeader[] =
     "seq,time,session,kind,pid,start_ns,ppid,exe,uid,source,count,count_is,as_asked,redacted,cut,verdict,"
     "enforced,"
-    "mechanism,errno,rule,path,new_path,argv,cwd,address,port,protocol,result,error,detail";
+    "mechanism,errno,rule,path,new_path,argv,cwd,address,port,protocol,result,error,detail,"
+    "exe_b64,path_b64,new_path_b64,cwd_b64";
+// Columns between the kind of a row and its detail, and behind the detail.
+constexpr int kBetween = 25, kBehind = 4;
 
 std::string Flag(bool value) { return value ? "true" : ""; }
 
@@ -37,11 +41,14 @@ class CsvWriter : public EventWriter {
     std::vector<std::string> fields = Common(event);
     for (std::string& field : Judged(event)) fields.push_back(std::move(field));
     for (std::string& field : Detail(event)) fields.push_back(std::move(field));
+    for (std::string& field : Bytes(event)) fields.push_back(std::move(field));
     for (std::string& field : fields) field = Quoted(field);
     output_.Line(absl::StrJoin(fields, ","));
   }
   void OnGap(uint64_t missed) override {
-    output_.Line(absl::StrCat(",,,stream_gap", std::string(25, ','), ",", missed, " events are missing"));
+    WriteHeaderOnce();
+    output_.Line(absl::StrCat(",,,stream_gap", std::string(kBetween + 1, ','), missed, " events are missing",
+                              std::string(kBehind, ',')));
   }
   void Finish() override { WriteHeaderOnce(); }
 
@@ -110,6 +117,17 @@ class CsvWriter : public EventWriter {
         detail = Subject(event);
     }
     return {path, new_path, argv, cwd, address, port, protocol, result, error, detail};
+  }
+
+  // What lost something as text; arguments are quoted so that a shell reads them back.
+  static std::vector<std::string> Bytes(const v1::Event& event) {
+    const auto coded = [](absl::string_view bytes) {
+      return IsUtf8(bytes) ? std::string() : absl::Base64Escape(bytes);
+    };
+    const std::string& path = event.has_exec()   ? event.exec().filename()
+                              : event.has_unix() ? event.unix().path()
+                                                 : event.file().path();
+    return {coded(event.exe()), coded(path), coded(event.file().new_path()), coded(event.exec().cwd())};
   }
 
   Output& output_;

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_format.h"
 #include "client/output/names.h"
 #include "client/output/text.h"
 #include "client/output/times.h"
@@ -14,21 +13,6 @@ namespace agentmon {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-void SetWords(Json& out, const std::string& key,
-              const google::protobuf::RepeatedPtrField<std::string>& words) {
-  Json texts = Json::array();
-  bool lost = false;
-  for (const std::string& word : words) {
-    lost = lost || !IsUtf8(word);
-    texts.push_back(ToUtf8(word));
-  }
-  out[key] = std::move(texts);
-  if (!lost) return;
-  Json raw = Json::array();
-  for (const std::string& word : words) raw.push_back(absl::Base64Escape(word));
-  out[key + "_b64"] = std::move(raw);
-}
 
 void SetJudgement(Json& out, const v1::Judgement& judgement) {
   out["verdict"] = DecisionName(judgement.decision());
@@ -158,24 +142,23 @@ void SetBytes(Json& object, const std::string& key, absl::string_view bytes) {
   if (!IsUtf8(bytes)) object[key + "_b64"] = absl::Base64Escape(bytes);
 }
 
-std::string DumpJson(const Json& value, int indent) {
-  const std::string text = value.dump(indent, ' ', false, Json::error_handler_t::replace);
-  std::string out;
-  out.reserve(text.size());
-  // nlohmann escapes what JSON demands; DEL and C1 (U+0080 to U+009F) are legal there but move cursors.
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
-    if (byte == 0x7f) {
-      out += "\\u007f";
-    } else if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {
-      absl::StrAppendFormat(&out, "\\u%04x", next);
-      ++i;
-    } else {
-      out += text[i];
-    }
+void SetWords(Json& out, const std::string& key,
+              const google::protobuf::RepeatedPtrField<std::string>& words) {
+  Json texts = Json::array();
+  bool lost = false;
+  for (const std::string& word : words) {
+    lost = lost || !IsUtf8(word);
+    texts.push_back(ToUtf8(word));
   }
-  return out;
+  out[key] = std::move(texts);
+  if (!lost) return;
+  Json raw = Json::array();
+  for (const std::string& word : words) raw.push_back(absl::Base64Escape(word));
+  out[key + "_b64"] = std::move(raw);
+}
+
+std::string DumpJson(const Json& value, int indent) {
+  return EscapedJson(value.dump(indent, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace agentmon

@@ -15,7 +15,11 @@ nlohmann::ordered_json EventToJson(const v1::Event& event);
 // that lost something.
 void SetBytes(nlohmann::ordered_json& object, const std::string& key, absl::string_view bytes);
 
-// One line, ASCII controls and C1 controls escaped, so that it is safe on a terminal.
+// The same for a list of words; all of them stand in key_b64 when one lost something.
+void SetWords(nlohmann::ordered_json& object, const std::string& key,
+              const google::protobuf::RepeatedPtrField<std::string>& words);
+
+// One line, with escapes for all that moves the cursor or reorders text, so that it is safe on a terminal.
 std::string DumpJson(const nlohmann::ordered_json& value, int indent = -1);
 
 }  // namespace agentmon

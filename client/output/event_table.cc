@@ -48,7 +48,9 @@ class TableWriter : public EventWriter {
     WriteHeaderOnce();
     std::string row = TimeCell(event.wall_ns());
     if (options_.show_session) absl::StrAppend(&row, Cell(Printable(event.session()), kSessionColumns), "  ");
-    const std::string pid = event.process().pid() == 0 ? "-" : absl::StrCat(event.process().pid());
+    // The daemon's own events name the session's first process, which did nothing here.
+    const bool nobody = event.process().pid() == 0 || event.source() == v1::DAEMON;
+    const std::string pid = nobody ? "-" : absl::StrCat(event.process().pid());
     absl::StrAppend(&row, PadLeft(pid, kPidColumns), "  ", Cell(ProcessName(event), process_columns_), "  ");
     const std::string kind = PadRight(KindText(event), kKindColumns);
     const WhatText what = What(event);

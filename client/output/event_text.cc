@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/output/names.h"
 #include "client/output/text.h"
@@ -53,11 +54,14 @@ std::string NetText(const v1::Net& net) {
 }
 
 std::string ChangeText(const v1::SessionChange& change) {
+  if (change.what() == v1::SessionChange::ADOPTED && !change.detail().empty())
+    return Printable(change.detail());
   std::string text =
       change.what() == v1::SessionChange::GAP
           ? absl::StrCat("nothing was recorded for ", ShortDuration(absl::Nanoseconds(change.gap_ns())))
           : ChangeName(change.what());
   for (char& c : text) c = c == '_' ? ' ' : c;
+  if (absl::StartsWith(change.detail(), text + " ")) return Printable(change.detail());  // "ended while ..."
   return change.detail().empty() ? text : absl::StrCat(text, ": ", Printable(change.detail()));
 }
 

@@ -155,8 +155,9 @@ class TreeWriter : public EventWriter {
   }
 
   std::string Title(const Key& key, const Process& process) const {
-    const std::string command =
-        process.execs.empty() ? absl::StrCat("(", process.name, ")") : process.execs[0];
+    const std::string command = process.execs.empty()
+                                    ? absl::StrCat("(", process.name.empty() ? "?" : process.name, ")")
+                                    : process.execs[0];
     return absl::StrCat(
         key.first, " ", command,
         process.exit.empty() || process.exit == "status 0" ? "" : absl::StrCat("  [", process.exit, "]"));

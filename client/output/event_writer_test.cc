@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
+#include "client/output/event_text.h"
 #include "client/output/text.h"
 #include "common/base/unique_fd.h"
 #include "tests/fake/fake_daemon.h"
@@ -104,6 +106,26 @@ TEST_CASE("on a narrow terminal the decision, the end of a path and the count st
   CHECK(absl::StrContains(text, "/file.txt ×12"));
 }
 
+TEST_CASE("what happened to a session is said once") {
+  v1::Event event;
+  event.set_source(v1::DAEMON);
+  event.set_kind(v1::SESSION);
+  event.mutable_process()->set_pid(77);
+  const auto text = [&](v1::SessionChange::What what, const std::string& detail) {
+    event.mutable_session_change()->set_what(what);
+    event.mutable_session_change()->set_detail(detail);
+    return Subject(event);
+  };
+  CHECK(text(v1::SessionChange::ENDED, "ended while the daemon was away") ==
+        "ended while the daemon was away");
+  CHECK(text(v1::SessionChange::ENDED, "its last process ended") == "ended: its last process ended");
+  CHECK(text(v1::SessionChange::ADOPTED, "found again by its cgroup") == "found again by its cgroup");
+  event.mutable_session_change()->set_gap_ns(2'500'000'000);
+  CHECK(text(v1::SessionChange::GAP, "the daemon was away") ==
+        "nothing was recorded for 2.5s: the daemon was away");
+  CHECK(absl::StrContains(Written("table", {event}), "      -  agentmond "));
+}
+
 TEST_CASE("CSV quotes what needs it and has as many fields as its header") {
   std::vector<v1::Event> events = SampleEvents();
   events.push_back(Delete("/a,\"b\"\nc"));
@@ -111,10 +133,25 @@ TEST_CASE("CSV quotes what needs it and has as many fields as its header") {
   CHECK(absl::StrContains(text, ",\"/a,\"\"b\"\"\nc\","));
   const std::vector<std::string> lines = Lines(text);
   const auto fields = [](const std::string& line) { return std::count(line.begin(), line.end(), ',') + 1; };
-  CHECK(fields(lines[0]) == 30);
-  CHECK(fields(lines[1]) == 30);
-  CHECK(fields(lines[4]) == 30);
-  CHECK(fields(Lines(Written("csv", {}, 5))[1]) == 30);
+  CHECK(fields(lines[0]) == 34);
+  CHECK(fields(lines[1]) == 34);
+  CHECK(fields(lines[4]) == 34);
+  CHECK(fields(Lines(Written("csv", {}, 5))[1]) == 34);
+}
+
+TEST_CASE("a name that is no UTF-8 stands in CSV a second time, as base64") {
+  const std::vector<std::string> lines = Lines(Written("csv", {Delete("/a\xff"), Delete("/b")}));
+  CHECK(absl::EndsWith(lines[0], ",detail,exe_b64,path_b64,new_path_b64,cwd_b64"));
+  CHECK(absl::StrContains(lines[1], ",/a\xef\xbf\xbd,"));
+  CHECK(absl::EndsWith(lines[1], ",,L2H/,,"));
+  CHECK(absl::EndsWith(lines[2], ",,,,,"));
+}
+
+TEST_CASE("JSON escapes what reorders or moves text, and means the same") {
+  const std::string name = "/a\u202e\u2066\u0085\ufeff\U000e0041\x7f\u00e9";
+  const std::string json = Written("json", {Delete(name)});
+  CHECK(absl::StrContains(json, "\"/a\\u202e\\u2066\\u0085\\ufeff\\udb40\\udc41\\u007f\u00e9\""));
+  CHECK(nlohmann::json::parse(json)["path"] == name);
 }
 
 TEST_CASE("CSV on a terminal escapes what moves the cursor") {

@@ -70,6 +70,21 @@ std::string OriginName(v1::Session::Origin origin) {
   return absl::AsciiStrToLower(v1::Session::Origin_Name(origin));
 }
 
+std::string SourceSees(v1::Source source) {
+  switch (source) {
+    case v1::PROCESS:
+      return "programs";
+    case v1::NETWORK:
+      return "connections";
+    case v1::NOTIFY:
+      return "file changes";
+    case v1::FANOTIFY:
+      return "file reads";
+    default:
+      return SourceName(source);
+  }
+}
+
 std::string SignalName(int signal) {
   const char* name = sigabbrev_np(signal);
   return name != nullptr ? absl::StrCat("SIG", name) : absl::StrCat("signal ", signal);

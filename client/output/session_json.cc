@@ -48,8 +48,7 @@ Json SessionToJson(const v1::Session& session) {
   out["started"] = TimeOrNull(session.started_ns());
   out["ended"] = TimeOrNull(session.ended_ns());
   if (!session.end_reason().empty()) out["end_reason"] = ToUtf8(session.end_reason());
-  out["command"] = Json::array();
-  for (const std::string& word : session.command()) out["command"].push_back(ToUtf8(word));
+  SetWords(out, "command", session.command());
   out["processes"] = session.processes();
   out["events"] = session.events();
   out["denials"] = session.denials();

@@ -25,22 +25,48 @@ std::string UserName(uint32_t uid) {
   return user != nullptr ? Printable(user->pw_name) : absl::StrCat(uid);
 }
 
+// A watched tree is none that was put into a session.
+std::string StateText(const v1::Session& session) {
+  const bool is_watched = session.origin() == v1::Session::WATCH && session.state() == v1::Session::RUNNING;
+  return is_watched ? "watched" : StateName(session.state());
+}
+
 absl::Duration Age(const v1::Session& session, absl::Time now) {
   const absl::Time end = session.ended_ns() == 0 ? now : absl::FromUnixNanos(session.ended_ns());
   return std::max(end - absl::FromUnixNanos(session.started_ns()), absl::ZeroDuration());
 }
 
-// Columns as wide as their widest cell; the last one takes what is left.
-void WriteRows(const std::vector<Row>& rows, const Paint& paint, Output& output) {
+constexpr int kGap = 2;           // between columns
+constexpr int kLeastElastic = 6;  // of a column that gives way
+constexpr int kLeastLast = 8;     // of the last column
+
+// As wide as the widest cell. On a terminal that has not enough, the elastic columns give way.
+std::vector<int> Widths(const std::vector<Row>& rows, const std::vector<size_t>& elastic,
+                        const Output& output) {
   std::vector<int> widths(rows[0].size(), 0);
   for (const Row& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], DisplayWidth(row[i]));
   }
+  if (!output.is_terminal()) return widths;
+  int missing = kLeastLast - output.columns();
+  for (size_t i = 0; i + 1 < widths.size(); ++i) missing += widths[i] + kGap;
+  for (const size_t i : elastic) {
+    const int given = std::clamp(widths[i] - kLeastElastic, 0, std::max(missing, 0));
+    widths[i] -= given;
+    missing -= given;
+  }
+  return widths;
+}
+
+// Columns side by side; the last one takes what is left.
+void WriteRows(const std::vector<Row>& rows, const std::vector<size_t>& elastic, const Paint& paint,
+               Output& output) {
+  const std::vector<int> widths = Widths(rows, elastic, output);
   for (const Row& row : rows) {
     std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      absl::StrAppend(&line, i == 0 ? "" : "  ", i + 1 == row.size() ? row[i] : PadRight(row[i], widths[i]));
-    }
+    for (size_t i = 0; i + 1 < row.size(); ++i)
+      absl::StrAppend(&line, PadRight(CutToWidth(row[i], widths[i]), widths[i] + kGap));
+    absl::StrAppend(&line, row.back());
     if (output.is_terminal()) line = CutToWidth(line, output.columns());
     output.Line(&row == &rows[0] ? paint(Color::kDim, line) : line);
   }
@@ -58,7 +84,8 @@ void WriteSources(const google::protobuf::RepeatedPtrField<v1::SourceState>& sou
       absl::StrAppend(&line, paint(Color::kGreen, "active"), ", counts ", Printable(source.counts()), ", ",
                       source.events(), " events");
     } else {
-      absl::StrAppend(&line, paint(Color::kYellow, "not active"), ": ", Printable(source.why()));
+      absl::StrAppend(&line, paint(Color::kYellow, "not active"), ", no ", SourceSees(source.source()), ": ",
+                      Printable(source.why()));
     }
     if (source.lost() != 0)
       absl::StrAppend(&line, paint(Color::kRed, absl::StrCat(", ", source.lost(), " lost")));
@@ -98,21 +125,26 @@ std::string PolicyLine(const v1::PolicyState& policy) {
 
 void WriteSessionTable(const std::vector<v1::Session>& sessions, absl::Time now, const Paint& paint,
                        Output& output) {
+  constexpr size_t kName = 1, kUser = 2;
   std::vector<Row> rows{{"ID", "NAME", "USER", "STATE", "AGE", "PROCS", "EVENTS", "DENIED", "COMMAND"}};
   for (const v1::Session& session : sessions) {
     rows.push_back({Printable(session.id()), session.name().empty() ? "-" : Printable(session.name()),
-                    UserName(session.uid()), StateName(session.state()), ShortDuration(Age(session, now)),
+                    UserName(session.uid()), StateText(session), ShortDuration(Age(session, now)),
                     absl::StrCat(session.processes()), absl::StrCat(session.events()),
                     absl::StrCat(session.denials()), CommandText(session)});
   }
-  WriteRows(rows, paint, output);
+  WriteRows(rows, {kName, kUser}, paint, output);
 }
 
 void WriteSession(const v1::Session& session, absl::Time now, const Paint& paint, Output& output) {
   const absl::TimeZone zone = absl::LocalTimeZone();
   Field("session", paint(Color::kBold, Printable(session.id())), output);
   Field("name", Printable(session.name()), output);
-  Field("state", absl::StrCat(StateName(session.state()), ", made by ", OriginName(session.origin())),
+  Field("state",
+        absl::StrCat(StateText(session), ", made by ", OriginName(session.origin()),
+                     session.state() == v1::Session::STARTING
+                         ? ": no process has entered it yet; it ends by itself when none comes within 30 s"
+                         : ""),
         output);
   Field("user", absl::StrCat(UserName(session.uid()), " (", session.uid(), ")"), output);
   Field("command", CommandText(session), output);

@@ -113,6 +113,22 @@ std::string Printable(absl::string_view bytes) {
   return out;
 }
 
+std::string EscapedJson(absl::string_view json) {
+  std::string out;
+  out.reserve(json.size());
+  ForEachRune(json, [&](const Rune& rune, absl::string_view text) {
+    if (rune.code < 0x7f || !IsUnsafe(rune.code)) {
+      out.append(text.data(), text.size());
+    } else if (rune.code > 0xffff) {  // as UTF-16 has it: two surrogates
+      const uint32_t rest = rune.code - 0x10000;
+      absl::StrAppendFormat(&out, "\\u%04x\\u%04x", 0xd800 + (rest >> 10), 0xdc00 + (rest & 0x3ff));
+    } else {
+      absl::StrAppendFormat(&out, "\\u%04x", rune.code);
+    }
+  });
+  return out;
+}
+
 std::string ShellQuote(absl::string_view bytes) {
   if (bytes.empty()) return "''";
   bool plain = bytes[0] != '~', printable = true;

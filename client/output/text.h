@@ -17,6 +17,10 @@ std::string ToUtf8(absl::string_view bytes);
 // "a\nb" -> a\nb in one line; no quotes are added and backslashes stay as they are.
 std::string Printable(absl::string_view bytes);
 
+// JSON text in which \u escapes stand for DEL and all that Printable would escape beyond ASCII; a parser
+// reads the same. Well-formed UTF-8 only.
+std::string EscapedJson(absl::string_view json);
+
 // A word that a POSIX shell (bash, where $'..' is needed) reads back as these bytes.
 std::string ShellQuote(absl::string_view bytes);
 std::string ShellQuoteAll(const std::vector<std::string>& words);

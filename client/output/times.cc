@@ -1,6 +1,7 @@
 #include "client/output/times.h"
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -10,6 +11,7 @@ namespace {
 
 // "10m" and the like. False when it is not of that form.
 bool ParseAgo(absl::string_view text, absl::Duration* ago) {
+  if (absl::EndsWith(text, " ago")) text.remove_suffix(4);
   if (text.size() < 2) return false;
   absl::Duration unit;
   switch (text.back()) {

@@ -25,12 +25,13 @@ TEST_CASE("times are understood as people write them") {
   CHECK(Parsed("10m") == "2026-01-31 14:50:00");
   CHECK(Parsed("2h") == "2026-01-31 13:00:00");
   CHECK(Parsed("3d") == "2026-01-28 15:00:00");
+  CHECK(Parsed("3d ago") == Parsed("3d"));
   CHECK(Parsed("1.5h") == "2026-01-31 13:30:00");
 }
 
 TEST_CASE("what is no time is refused with what would be one") {
   for (const char* text :
-       {"", "yesterday", "m", "-5m", "2026-13-01", "25:00", "nanm", "infd", "10x", "1e300d"}) {
+       {"", " ago", "yesterday", "m", "-5m", "2026-13-01", "25:00", "nanm", "infd", "10x", "1e300d"}) {
     CAPTURE(text);
     CHECK(Parsed(text) == "error");
   }

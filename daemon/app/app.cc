@@ -148,11 +148,13 @@ absl::Status App::StartServer() {
 
 absl::Status App::Run() {
   LogInfo("agentmond ", kVersion, " listens on ", config_.socket_path(), ", ", sessions_->running(),
-          " sessions found again");
+          sessions_->running() == 1 ? " session found again" : " sessions found again");
   sd_notify(0, "READY=1");
   const absl::Status status = loop_->Run();
   sd_notify(0, "STOPPING=1");
-  LogInfo("stopping; ", sessions_->running(), " sessions go on without being recorded until the next start");
+  const size_t running = sessions_->running();
+  LogInfo("stopping; ", running, running == 1 ? " session goes" : " sessions go",
+          " on without being recorded until the next start");
   return status;
 }
 

@@ -1,8 +1,59 @@
 #include "daemon/app/config.h"
 
 #include <catch2/catch.hpp>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "daemon/app/config_keys.h"
 
 namespace agentmon {
+
+namespace {
+
+// "retention.max_age" and 30d as YAML.
+std::string AsYaml(const ConfigKey& key) {
+  return absl::StrCat(absl::StrReplaceAll(key.name, {{".", ":\n  "}}), ": ", key.default_value, "\n");
+}
+
+// The keys that the parser knows, as it tells them to whoever gives it a wrong one.
+void AddKnown(const std::string& yaml, const std::string& prefix, std::set<std::string>* names) {
+  const std::string said(ParseConfig(yaml, "x").status().message());
+  const std::vector<std::string> parts = absl::StrSplit(said, "known: ");
+  REQUIRE(parts.size() == 2);
+  for (const std::string& name : absl::StrSplit(parts[1], ", ").operator std::vector<std::string>()) {
+    const std::string below = absl::StrCat(name, ": {no_such_key: 1}");
+    if (prefix.empty() && absl::StrContains(ParseConfig(below, "x").status().message(), "; known: ")) {
+      AddKnown(below, name + ".", names);
+    } else {
+      names->insert(name);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the manual's keys are the parser's, and their defaults are the defaults") {
+  std::set<std::string> known, listed;
+  AddKnown("no_such_key: 1", "", &known);
+  for (const ConfigKey& key : ConfigKeys()) {
+    listed.insert(key.name);
+    CAPTURE(key.name);
+    if (key.default_value.empty()) continue;
+    const auto config = ParseConfig(AsYaml(key), "x.yaml");
+    REQUIRE(config.ok());
+    const Config standard;
+    CHECK(config->state_dir == standard.state_dir);
+    CHECK(config->socket_path() == standard.socket_path());
+    CHECK(config->log_level == standard.log_level);
+    CHECK(config->max_age == standard.max_age);
+    CHECK(config->max_size_bytes == standard.max_size_bytes);
+    CHECK(config->sessions_per_uid == standard.sessions_per_uid);
+  }
+  CHECK(listed == known);
+}
 
 TEST_CASE("an empty configuration is the defaults") {
   const auto config = ParseConfig("", "x.yaml");

@@ -3,37 +3,68 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <cstdlib>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
+#include "common/cli/usage_error.h"
+#include "common/cli/value_checks.h"
 
 namespace agentmon {
 
+namespace {
+
+void AbsolutePath(CLI::Option* option) {
+  option->check([](const std::string& value) {
+    return !value.empty() && value[0] == '/' ? std::string()
+                                             : absl::StrCat("'", value, "' is not an absolute path");
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<CLI::App> MakeDaemonApp(Options& o) {
+  auto app = std::make_unique<CLI::App>(
+      "The agentmon daemon: records what AI coding agents do in their sessions. It needs root and runs in "
+      "the "
+      "foreground.",
+      "agentmond");
+  app->set_help_flag("-h,--help", "Show this help");
+  app->set_version_flag("--version", std::string("agentmond ") + kVersion, "Show the version");
+  app->add_option("--config", o.config_path,
+                  std::string("Configuration file; default ") + kDefaultConfigPath + ", which need not exist")
+      ->type_name("FILE");
+  AbsolutePath(
+      app->add_option("--state-dir", o.state_dir, "Where the event store lives; default /var/lib/agentmon")
+          ->type_name("DIR"));
+  AbsolutePath(
+      app->add_option("--runtime-dir", o.runtime_dir, "Socket and session files; default /run/agentmon")
+          ->type_name("DIR"));
+  AbsolutePath(
+      app->add_option("--socket", o.socket, "Where clients connect; default RUNTIME-DIR/agentmond.sock")
+          ->type_name("PATH"));
+  OneOf(app->add_option("--log-level", o.log_level, "How much is logged; default info"),
+        "error|warning|info|debug");
+  app->footer("SIGTERM ends it, and sessions and their agents go on. SIGHUP reads the configuration again.");
+  return app;
+}
+
 Options ParseOptions(int argc, char** argv) {
   Options o;
-  CLI::App app(
-      "The agentmon daemon: records what AI coding agents do in their sessions.\n"
-      "Runs in the foreground; SIGTERM stops it (sessions go on), SIGHUP reloads its configuration.",
-      "agentmond");
-  app.set_version_flag("--version", std::string("agentmond ") + kVersion);
-  auto* config = app.add_option("--config", o.config_path, "Configuration file")
-                     ->type_name("FILE")
-                     ->capture_default_str();
-  app.add_option("--state-dir", o.state_dir, "Where the event store lives (default /var/lib/agentmon)")
-      ->type_name("DIR");
-  app.add_option("--runtime-dir", o.runtime_dir, "Sockets and session files (default /run/agentmon)")
-      ->type_name("DIR");
-  app.add_option("--socket", o.socket, "The API's socket (default RUNTIME-DIR/agentmond.sock)")
-      ->type_name("PATH");
-  app.add_option("--log-level", o.log_level, "error, warning, info or debug (default info)")
-      ->type_name("LEVEL");
+  const std::unique_ptr<CLI::App> app = MakeDaemonApp(o);
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    std::exit(app.exit(e) == 0 ? 0 : 2);
+    app->parse(argc, argv);
+  } catch (const CLI::Success& answer) {  // --help, --version
+    std::exit(app->exit(answer));
+  } catch (const CLI::ParseError& error) {
+    const std::string text = UsageErrorText(*app, error, "agentmond takes options only");
+    fprintf(stderr, "agentmond: %s\n", text.c_str());
+    std::exit(2);
   }
-  o.config_given = config->count() > 0;
+  o.config_given = app->get_option("--config")->count() > 0;
   return o;
 }
 
@@ -44,7 +75,8 @@ absl::StatusOr<Config> EffectiveConfig(const Options& options) {
   }
   std::string overrides;
   const auto add = [&](const char* key, const std::string& value) {
-    if (!value.empty()) overrides += std::string(key) + ": '" + value + "'\n";
+    if (value.empty()) return;
+    absl::StrAppend(&overrides, key, ": '", absl::StrReplaceAll(value, {{"'", "''"}}), "'\n");
   };
   add("state_dir", options.state_dir);
   add("runtime_dir", options.runtime_dir);

@@ -1,6 +1,8 @@
 // agentmond's command line, on top of its configuration file.
 #pragma once
 
+#include <CLI/CLI.hpp>
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -16,6 +18,9 @@ struct Options {
   std::string socket;
   std::string log_level;
 };
+
+// The definition alone, for the parser and the manual page. The options must outlive it.
+std::unique_ptr<CLI::App> MakeDaemonApp(Options& options);
 
 // Ends the process for --help, --version (status 0) and usage errors (status 2).
 Options ParseOptions(int argc, char** argv);

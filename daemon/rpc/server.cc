@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "daemon/rpc/protobuf_log.h"
 
 namespace agentmon {
 namespace {
@@ -83,6 +84,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Create(UniqueFd listener, 
                                                              std::vector<grpc::Service*> services) {
   static const bool once [[maybe_unused]] = [] {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    LimitProtobufLog();
     return true;
   }();
   UniqueFd stop(::eventfd(0, EFD_CLOEXEC));

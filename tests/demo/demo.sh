@@ -81,6 +81,15 @@ done
 
 as_agent() { (cd "$WORK" && setpriv --reuid "$AGENT_UID" --regid "$AGENT_GID" --init-groups env HOME="$WORK" TMPDIR="$WORK" "$@"); }
 agentmon() { "$BIN/agentmon" --socket "$SOCKET" "$@"; }
+# show TITLE ARGS...: what the words after "agentmon" answer, below the very words.
+show() {
+  local title=$1 word line=agentmon; shift
+  for word; do
+    case $word in *[!a-zA-Z0-9_./-]*) line+=" '$word'" ;; *) line+=" $word" ;; esac
+  done
+  say "$title: $line"
+  agentmon "$@" | cut -c 1-200 | sed -n 1,40p || FAILED=1
+}
 
 say "a session of user $AGENT: agentmon run -- sh workload.sh"
 cp "$ROOT/tests/demo/workload.sh" "$WORK/workload.sh"
@@ -90,22 +99,20 @@ as_agent "$BIN/agentmon" --socket "$SOCKET" run --name demo -- sh workload.sh ||
   FAILED=1
 }
 
-say "what it ran: agentmon timeline --session demo --tree --kind process"
-agentmon timeline --session demo --tree --kind process | cut -c 1-150 | sed -n 1,40p || FAILED=1
-say "what it changed in its folder: agentmon timeline --session demo --kind create --kind rename --kind delete --path '$WORK/project/*'"
-agentmon timeline --session demo --kind create --kind rename --kind delete --kind mkdir --kind rmdir --kind chmod --kind link \
-  --path "$WORK/project/*" | sed -n 1,25p || FAILED=1
-say "what it reached: agentmon timeline --session demo --kind net"
-agentmon timeline --session demo --kind net --limit 20 || FAILED=1
-say "how much was recorded of each kind"
+show "what it ran" timeline --session demo --tree --kind process
+show "what it made in its folder, not below ('*' stays within a folder, '**' does not)" \
+  timeline --session demo --kind create --kind mkdir --path "$WORK/project/*"
+show "what became of its notes (kind? is what a program asked for)" \
+  timeline --session demo --kind file --path "$WORK/project/notes/**"
+show "what it reached" timeline --session demo --kind net --limit 20
+say "how much was recorded of each kind: agentmon timeline --session demo --format json, counted"
 agentmon timeline --session demo --format json | python3 -c '
 import collections, json, sys
 print(", ".join(f"{n} {kind}" for kind, n in collections.Counter(json.loads(line)["kind"] for line in sys.stdin).most_common()))' || FAILED=1
-say "the daemon: agentmon status"
-agentmon status || FAILED=1
+show "the daemon" status
 
 say "stopping"
-agentmon session stop --all >/dev/null || true
+agentmon session stop --all >/dev/null 2>&1 || true
 stop_daemon
 if [ -s "$RUN/log" ]; then
   echo "the daemon's log:"

@@ -3,7 +3,7 @@ import pathlib
 import subprocess
 
 import harness
-from harness import OTHER_UID, UID, as_user
+from harness import OTHER_UID, UID, as_user, call, select
 
 
 def test_a_program_that_is_not_there_is_127(daemon, work):
@@ -96,3 +96,24 @@ def test_every_verb_explains_itself(daemon):
 def test_version_is_the_projects(daemon):
     version = (pathlib.Path(__file__).resolve().parents[2] / "VERSION").read_text().strip()
     assert version in daemon.am("--version").out.decode()
+
+
+LIMITS = [("nofile", n) for n in range(4, 20)] + [("nproc", n) for n in (1, 3, 5, 8, 10, 11, 12, 16, 2000)] + \
+         [("as", n << 20) for n in (30, 60, 90, 110, 120, 130, 150, 200)]
+
+
+def test_a_run_that_gets_no_room_says_so_and_leaves_no_session(daemon, work):
+    outcomes = set()
+    for resource, limit in LIMITS:
+        words = [*as_user(UID), "prlimit", f"--{resource}={limit}:{limit}",
+                 *daemon.run_words("/bin/echo", "ran", uid=0, options=("--quiet",))]
+        result = call(words, cwd=work, timeout=30)
+        if result.status == 0:
+            assert result.out == b"ran\n", (resource, limit, result)
+        else:  # never 134 (abort), never the time-out of this call (a hang)
+            assert result.status == 125 and result.out == b"", (resource, limit, result)
+            assert result.err.startswith(b"agentmon: ") and result.err.count(b"\n") == 1, (resource, limit, result)
+            assert b"ulimit -" in result.err, (resource, limit, result)
+        outcomes.add((resource, result.status))
+        assert not select(daemon.sessions(), state="starting"), (resource, limit, result)
+    assert outcomes == {(resource, status) for resource in ("nofile", "nproc", "as") for status in (0, 125)}
