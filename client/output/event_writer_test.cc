@@ -79,7 +79,9 @@ TEST_CASE("a table row is whole where nobody looks, with date, process and objec
   CHECK(lines[4] == "2026-01-02 03:04:05.004     1001  python3.11       open          /etc/hosts ≥3");
   CHECK(lines[5] ==
         "2026-01-02 03:04:05.005     1001  python3.11       open_write?   /home/dev/project/a.txt ×2");
-  CHECK(absl::EndsWith(lines[9], "  [deny by no-keys /etc/agentmon/policies/default.yaml:12, EPERM] /home/dev/.ssh/id_ed25519"));
+  CHECK(absl::EndsWith(
+      lines[9],
+      "  [deny by no-keys /etc/agentmon/policies/default.yaml:12, EPERM] /home/dev/.ssh/id_ed25519"));
   CHECK(absl::EndsWith(lines[10], "10.0.0.7:443/tcp failed: ECONNREFUSED"));
 }
 
