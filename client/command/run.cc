@@ -104,8 +104,10 @@ void WriteEndLine(const VerbContext& context, const std::string& socket, const s
   const absl::StatusOr<v1::Session> state = GetSession(socket, session);
   if (!state.ok()) return Complain(context.err_fd, absl::StrCat("session ", session, " ended: ", how));
   const uint64_t events = state->events(), denials = state->denials();
-  Complain(context.err_fd, absl::StrCat(events, events == 1 ? " event, " : " events, ", denials,
-                                        denials == 1 ? " denial: " : " denials: ", how));
+  const bool open = denials != 0 && state->policy().not_enforced() != 0;
+  Complain(context.err_fd,
+           absl::StrCat(events, events == 1 ? " event, " : " events, ", denials,
+                        denials == 1 ? " denial" : " denials", open ? " (not enforced): " : ": ", how));
 }
 
 // Replaces this process by the shim. Returns only when that failed.

@@ -63,6 +63,7 @@ Json SessionToJson(const v1::Session& session) {
 Json PolicyToJson(const v1::PolicyState& policy) {
   Json out;
   out["generation"] = policy.generation();
+  out["not_enforced"] = policy.not_enforced();
   if (!policy.problem().empty()) out["problem"] = ToUtf8(policy.problem());
   out["layers"] = Json::array();
   for (const v1::PolicyState::Layer& layer : policy.layers()) {
@@ -102,6 +103,7 @@ Json StatusToJson(const v1::StatusResponse& status) {
   store["waiting"] = status.store().waiting();
   store["lost"] = status.store().lost();
   store["oldest"] = TimeOrNull(status.store().oldest_ns());
+  out["sessions_not_enforced"] = status.sessions_not_enforced();
   out["default_policy"] = ToUtf8(status.default_policy());
   out["floor"] = Json::array();
   for (const std::string& file : status.floor()) out["floor"].push_back(ToUtf8(file));

@@ -164,7 +164,12 @@ void WriteSession(const v1::Session& session, absl::Time now, const Paint& paint
   }
   Field("processes", absl::StrCat(session.processes(), " alive, first ", session.first_process().pid()),
         output);
-  Field("events", absl::StrCat(session.events(), ", ", session.denials(), " denied"), output);
+  Field("events",
+        absl::StrCat(session.events(), ", ", session.denials(), " denied",
+                     session.denials() != 0 && session.policy().not_enforced() != 0
+                         ? " by the policy, not enforced"
+                         : ""),
+        output);
   Field("cgroup", Printable(session.cgroup()), output);
   if (!session.sources().empty()) output.Line("sources");
   WriteSources(session.sources(), paint, output);
@@ -181,7 +186,11 @@ void WriteStatus(const v1::StatusResponse& status, absl::Time now, const Paint& 
   Field("kernel", Printable(status.kernel()), output);
   Field("you are", Printable(status.role()), output);
   Field("socket", Printable(status.socket()), output);
-  Field("sessions", absl::StrCat(status.sessions(), " running"), output);
+  const uint32_t open = status.sessions_not_enforced();
+  Field("sessions",
+        absl::StrCat(status.sessions(), " running",
+                     open == 0 ? "" : absl::StrCat(", ", open, " with rules that nothing enforces")),
+        output);
   output.Line("sources");
   WriteSources(status.sources(), paint, output);
   std::string text = paint(store.state() == "ok" ? Color::kGreen : Color::kRed, Printable(store.state()));

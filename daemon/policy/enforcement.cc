@@ -122,15 +122,14 @@ std::vector<v1::RuleEnforcement> ListEnforcement(const policy::Snapshot& snapsho
   return out;
 }
 
-std::string EnforcementGap(const std::vector<v1::RuleEnforcement>& rules) {
-  size_t observed = 0, none = 0;
+Gap GapOf(const std::vector<v1::RuleEnforcement>& rules) {
+  Gap gap;
   for (const v1::RuleEnforcement& rule : rules) {
     if (rule.file() == policy::kBuiltinFile) continue;  // in every session, whatever its policy
-    observed += rule.how() == How::OBSERVED;
-    none += rule.how() == How::NONE;
+    gap.observed += rule.how() == How::OBSERVED;
+    gap.none += rule.how() == How::NONE;
   }
-  if (observed + none == 0) return "";
-  return absl::StrCat(observed, " rules are recorded and not enforced, ", none, " are not even seen");
+  return gap;
 }
 
 }  // namespace agentmon

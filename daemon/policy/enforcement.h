@@ -14,7 +14,10 @@ namespace agentmon {
 // events, outermost layer first; those of postures that only record are left out.
 std::vector<v1::RuleEnforcement> ListEnforcement(const policy::Snapshot& snapshot,
                                                  const std::set<v1::Source>& sources);
-// "32 rules are recorded and not enforced, 4 not even seen"; empty = all are enforced.
-std::string EnforcementGap(const std::vector<v1::RuleEnforcement>& rules);
+// How many of them, without the built-in ones, are recorded only, or not even seen.
+struct Gap {
+  uint32_t observed = 0, none = 0;
+};
+Gap GapOf(const std::vector<v1::RuleEnforcement>& rules);
 
 }  // namespace agentmon

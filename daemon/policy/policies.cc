@@ -347,14 +347,19 @@ v1::PolicyState Policies::Describe(const std::string& session, bool rules,
   }
   state.set_generation(it->second.generation);
   state.set_problem(it->second.problem);
+  state.set_not_enforced(it->second.not_enforced);
   if (!rules) return state;
   for (v1::RuleEnforcement& rule : ListEnforcement(*snapshot, sources)) *state.add_rules() = std::move(rule);
   return state;
 }
 
-std::string Policies::Gap(const std::string& session, const std::set<v1::Source>& sources) const {
-  const auto snapshot = SnapshotOf(session);
-  return snapshot == nullptr ? "" : EnforcementGap(ListEnforcement(*snapshot, sources));
+std::string Policies::FindGap(const std::string& session, const std::set<v1::Source>& sources) {
+  const auto it = sessions_.find(session);
+  if (it == sessions_.end()) return "";
+  const Gap gap = GapOf(ListEnforcement(*it->second.current->Get(), sources));
+  it->second.not_enforced = gap.observed + gap.none;
+  if (it->second.not_enforced == 0) return "";
+  return absl::StrCat(gap.observed, " rules are recorded and not enforced, ", gap.none, " are not even seen");
 }
 
 std::shared_ptr<const policy::Snapshot> Policies::SnapshotOf(const std::string& session) const {

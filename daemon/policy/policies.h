@@ -78,8 +78,8 @@ class Policies {
 
   // With `rules`: how each rule is enforced, given the sources that are active in the session.
   v1::PolicyState Describe(const std::string& session, bool rules, const std::set<v1::Source>& sources) const;
-  // One line for NOT_ENFORCED; empty = nothing to say.
-  std::string Gap(const std::string& session, const std::set<v1::Source>& sources) const;
+  // Finds what nothing enforces in a session with these sources; one line for NOT_ENFORCED, empty = nothing.
+  std::string FindGap(const std::string& session, const std::set<v1::Source>& sources);
   // Null when the session is not known.
   std::shared_ptr<const policy::Snapshot> SnapshotOf(const std::string& session) const;
   PolicyRequest RequestOf(const std::string& session) const;  // empty when not known
@@ -94,6 +94,7 @@ class Policies {
     std::unique_ptr<policy::CurrentSnapshot> current;
     std::vector<policy::LayerInput> layers;
     uint64_t generation = 1, library_generation = 0;
+    uint32_t not_enforced = 0;
     std::string problem;
     JudgedSession judged;
     bool kept = false;  // its choice is written for the next daemon

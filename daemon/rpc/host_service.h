@@ -21,9 +21,15 @@ class HostService final : public v1::Host::Service {
               deps_.core, [this, caller]() -> absl::StatusOr<v1::StatusResponse> {
                 v1::StatusResponse status = status_();
                 status.set_role(std::string(RoleName(caller.role)));
-                const size_t own = caller.role == Role::kAgent ? (caller.session.empty() ? 0 : 1)
-                                                               : deps_.manager.List(caller).size();
-                status.set_sessions(static_cast<uint32_t>(own));
+                if (caller.role == Role::kAgent) {
+                  status.set_sessions(caller.session.empty() ? 0 : 1);
+                  return status;
+                }
+                for (const v1::Session& session : deps_.manager.List(caller)) {
+                  status.set_sessions(status.sessions() + 1);
+                  if (session.policy().not_enforced() > 0)
+                    status.set_sessions_not_enforced(status.sessions_not_enforced() + 1);
+                }
                 return status;
               });
         });

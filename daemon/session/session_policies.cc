@@ -20,7 +20,7 @@ void SessionManager::BeginPolicy(const StatePtr& state, const Policies::Prepared
 }
 
 void SessionManager::TellGap(const SessionState& state) {
-  const std::string gap = deps_.policies.Gap(state.info.id(), ActiveSources(state.info));
+  const std::string gap = deps_.policies.FindGap(state.info.id(), ActiveSources(state.info));
   if (gap.empty()) return;
   LogInfo("session ", state.info.id(), ": ", gap);
   Emit(state, v1::SessionChange::NOT_ENFORCED, gap);

@@ -63,6 +63,7 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
   const auto pids = state->cgroup->Processes();
   if (pids.ok() && !pids->empty()) mounts = deps_.observation.AddMounts(state->cgroup_id, pids->front());
   SetSource(state, v1::FANOTIFY, mounts);
+  deps_.policies.FindGap(id, ActiveSources(state->info));  // told when the session began
   Save(state);
   OnCgroupChange(state);
 }

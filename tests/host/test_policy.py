@@ -70,6 +70,8 @@ def test_a_session_says_once_that_its_rules_are_not_enforced(daemon):
         assert [layer["kind"] for layer in policy["layers"]] == ["builtin", "base"]
         how = {r["rule"]: r["enforced"] for r in policy["rules"]}
         assert how["git-force-push"] == "observed" and how["metadata-names"] == "none"
+        assert policy["not_enforced"] == len([r for r in policy["rules"] if r["file"] != "built-in"])
+        assert daemon.status()["sessions_not_enforced"] >= 1
         assert "recorded, not enforced" in daemon.am("session", "show", name).out.decode()
 
 
