@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/headroom.h"
 #include "common/base/status.h"
 #include "common/base/unique_fd.h"
@@ -95,7 +96,10 @@ int main(int argc, char** argv) {
   HoldStandardDescriptors();
   KeepOneHeap();
   absl::StatusOr<ShimOptions> options = ParseShimOptions(argc, argv);
-  if (!options.ok()) Fail(kExitOwnFailure, options.status().message());
+  if (!options.ok()) {
+    Fail(kExitOwnFailure,
+         absl::StrCat("agentmon-shim is started by 'agentmon run -- CMD': ", options.status().message()));
+  }
   absl::StatusOr<std::string> token = ReadToken(UniqueFd(options->token_fd));
   if (!token.ok()) Fail(kExitOwnFailure, token.status().message());
   JoinSession(*options, std::move(*token));
