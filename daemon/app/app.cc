@@ -43,7 +43,6 @@ std::string KernelRelease() {
 absl::StatusOr<std::unique_ptr<App>> App::Create(const Options& options, Config config) {
   auto app = std::unique_ptr<App>(new App(options, std::move(config)));
   RETURN_IF_ERROR(app->OpenDirectories());
-  // While there is one thread: the holder is forked.
   auto holder = StartOrJoinHolder(app->config_.runtime_dir);
   if (holder.ok())
     app->holder_ = std::move(*holder);
@@ -110,7 +109,8 @@ absl::Status App::StartSessions() {
       limits);
   pipeline_->AddSink(sessions_.get());
   pipeline_->AddSink(store_.get());
-  observation_->Start(*pipeline_);
+  observation_->Start(*pipeline_, [this](uint64_t cgroup, v1::Source source, absl::string_view why,
+                                         uint64_t calls) { sessions_->ReportLoss(cgroup, source, why, calls); });
   sessions_->Recover(observation_->daemon_lost_ns());
   observation_->TakeOverListeners(
       [this](uint64_t cgroup) { return !sessions_->SessionOfCgroup(cgroup).empty(); });

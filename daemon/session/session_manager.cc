@@ -366,16 +366,35 @@ void SessionManager::Save(const StatePtr& state) {
   if (const absl::Status s = deps_.files.Write(state->info); !s.ok()) LogWarning(s.message());
 }
 
-void SessionManager::Emit(const SessionState& state, v1::SessionChange::What what, absl::string_view detail,
-                          uint64_t gap_ns) {
+Event SessionManager::OwnEvent(const SessionState& state, v1::EventKind kind) const {
   Event event;
   event.set_wall_ns(absl::ToUnixNanos(deps_.clock.Wall()));
   event.set_boot_ns(deps_.clock.BootNs());
   event.set_session(state.info.id());
-  event.set_kind(v1::SESSION);
+  event.set_kind(kind);
   event.set_source(v1::DAEMON);
   event.set_uid(state.info.uid());
   event.set_count(1);
+  return event;
+}
+
+void SessionManager::ReportLoss(uint64_t cgroup_id, v1::Source source, absl::string_view where,
+                                uint64_t lost) {
+  const auto it = by_cgroup_.find(cgroup_id);
+  if (it == by_cgroup_.end()) return;
+  for (v1::SourceState& own : *it->second->info.mutable_sources()) {
+    if (own.source() == source) own.set_lost(own.lost() + lost);
+  }
+  Event event = OwnEvent(*it->second, v1::LOSS);
+  event.mutable_loss()->set_source(source);
+  event.mutable_loss()->set_where(std::string(where));
+  event.mutable_loss()->set_lost(lost);
+  deps_.events.OnEvent(event);
+}
+
+void SessionManager::Emit(const SessionState& state, v1::SessionChange::What what, absl::string_view detail,
+                          uint64_t gap_ns) {
+  Event event = OwnEvent(state, v1::SESSION);
   if (state.info.has_first_process()) *event.mutable_process() = state.info.first_process();
   event.mutable_session_change()->set_what(what);
   event.mutable_session_change()->set_detail(std::string(detail));

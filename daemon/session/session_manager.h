@@ -82,6 +82,9 @@ class SessionManager : public EventSink {
   // Which session a record's cgroup means: its id, or empty.
   std::string SessionOfCgroup(uint64_t cgroup_id) const;
 
+  // Stores that `lost` acts in the session of this cgroup were not recorded.
+  void ReportLoss(uint64_t cgroup_id, v1::Source source, absl::string_view where, uint64_t lost);
+
   // Counts events per session, and notices the end of watched trees.
   void OnEvent(const Event& event) override;
 
@@ -105,6 +108,7 @@ class SessionManager : public EventSink {
   void EndWhenSettled(const StatePtr& state, int tries_left);
   void RemoveCgroup(const StatePtr& state, int tries_left);
   void Save(const StatePtr& state);
+  Event OwnEvent(const SessionState& state, v1::EventKind kind) const;  // of the daemon, about this session
   void Emit(const SessionState& state, v1::SessionChange::What what, absl::string_view detail,
             uint64_t gap_ns = 0);
   void RecoverOne(const std::string& id, std::optional<v1::Session> known, uint64_t daemon_lost_ns);
