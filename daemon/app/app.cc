@@ -100,7 +100,8 @@ absl::Status App::StartSessions() {
   limits.sessions_per_uid = config_.sessions_per_uid;
   // The manager's events go through the pipeline, and the pipeline's events are counted by the manager.
   pipeline_ = std::make_unique<Pipeline>(
-      *loop_, clock_, tree_, [this](uint64_t cgroup) { return sessions_->SessionOfCgroup(cgroup); });
+      *loop_, clock_, tree_, [this](uint64_t cgroup) { return sessions_->SessionOfCgroup(cgroup); },
+      config_.runtime_dir + "/pending-counts");
   sessions_ = std::make_unique<SessionManager>(
       SessionDeps{*loop_, *workers_, clock_, *cgroups_, *observation_,
                   SessionFiles(config_.runtime_dir + "/sessions"), *pipeline_,
@@ -109,6 +110,7 @@ absl::Status App::StartSessions() {
       limits);
   pipeline_->AddSink(sessions_.get());
   pipeline_->AddSink(store_.get());
+  pipeline_->TakePending();
   observation_->Start(*pipeline_, [this](uint64_t cgroup, v1::Source source, absl::string_view why,
                                          uint64_t calls) { sessions_->ReportLoss(cgroup, source, why, calls); });
   sessions_->Recover(observation_->daemon_lost_ns());

@@ -3,11 +3,17 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "common/base/log.h"
 
 namespace agentmon {
 
-Pipeline::Pipeline(TaskRunner& core, const Clock& clock, ProcessTree& tree, SessionOf session_of)
-    : core_(core), clock_(clock), tree_(tree), session_of_(std::move(session_of)) {}
+Pipeline::Pipeline(TaskRunner& core, const Clock& clock, ProcessTree& tree, SessionOf session_of,
+                   std::string pending_path)
+    : core_(core),
+      clock_(clock),
+      tree_(tree),
+      session_of_(std::move(session_of)),
+      pending_(std::move(pending_path)) {}
 
 Pipeline::~Pipeline() { *alive_ = false; }
 
@@ -46,8 +52,19 @@ void Pipeline::StartTimer() {
     const int64_t now = clock_.BootNs();
     joiner_.Flush(now);
     folder_.Flush(now);
+    KeepPending();
     StartTimer();
   });
+}
+
+void Pipeline::KeepPending() {
+  if (kept_changes_ == folder_.changes()) return;
+  kept_changes_ = folder_.changes();
+  if (const absl::Status s = pending_.Keep(folder_.Pending()); !s.ok()) LogWarning(s.message());
+}
+
+void Pipeline::TakePending() {
+  for (const Event& event : pending_.Take()) Deliver(event);
 }
 
 void Pipeline::EndSession(const std::string& session) {
@@ -58,6 +75,7 @@ void Pipeline::EndSession(const std::string& session) {
 void Pipeline::EndAll() {
   joiner_.EndAll();
   folder_.EndAll();
+  KeepPending();
 }
 
 }  // namespace agentmon

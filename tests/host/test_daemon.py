@@ -4,6 +4,7 @@ import signal
 import socket
 import stat
 import subprocess
+import time
 
 import pytest
 
@@ -102,6 +103,33 @@ def test_killed_eight_times_the_store_stays_whole(own_daemon, work, python):
             own_daemon.start()
         assert own_daemon.am("timeline", "verify").status == 0
         (work / "stop").touch()
+
+
+def test_counts_of_repeated_acts_outlive_a_killed_daemon(own_daemon, work, python):
+    words = python("""
+import os, time
+for n in range(500):
+    os.mkdir("folder")
+    os.rmdir("folder")
+open("ready", "w").close()
+while not os.path.exists("stop"): time.sleep(0.02)
+""")
+    with own_daemon.running(*words, cwd=work) as (process, name):
+        wait_until((work / "ready").exists, 20, "the agent has repeated itself")
+        pending = own_daemon.runtime / "pending-counts"
+        wait_until(lambda: pending.exists() and pending.read_bytes().count(b"/folder") == 2, 3, "counts are kept")
+        at = pending.stat().st_mtime_ns
+        # In the next second nothing else is counted.
+        wait_until(lambda: pending.exists() and time.time_ns() > at + 10**9 and pending.stat().st_mtime_ns == at, 5,
+                   "they are up to date")
+        assert total(own_daemon.timeline(session=name), kind="mkdir") == 1
+        own_daemon.kill()
+        own_daemon.start()
+        assert not pending.exists()
+        rows = own_daemon.events(name, lambda rows: total(rows, kind="mkdir") >= 500)
+        assert total(rows, kind="mkdir") == 500 and total(rows, kind="rmdir") == 500
+        (work / "stop").touch()
+        assert process.wait(15) == 0
 
 
 def test_a_daemon_without_sessions_leaves_nothing(own_daemon, work):
