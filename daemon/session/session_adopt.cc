@@ -149,6 +149,7 @@ void SessionManager::FinishWatch(const Caller& caller, pid_t pid, uint64_t watch
       absl::UnavailableError("a watched tree stays where it is: only its processes are seen");
   for (const v1::Source source : {v1::NETWORK, v1::FANOTIFY, v1::NOTIFY}) SetSource(state, source, not_moved);
   Save(state);
+  deps_.observation.SessionMembersChanged();
   Emit(*state, v1::SessionChange::STARTED, absl::StrCat("watching pid ", pid));
   done(state->info);
 }
