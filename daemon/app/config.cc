@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/yaml.h>
 
 #include <functional>
@@ -157,6 +158,9 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& n
          {"admin_group", to(SetText, &c.admin_group)}},
         {{"retention", {{"max_age", to(SetAge, &c.max_age)}, {"max_size", to(SetSize, &c.max_size_bytes)}}},
          {"limits", {{"sessions_per_uid", to(SetCount, &c.sessions_per_uid)}}}});
+  } catch (const YAML::DeepRecursion& e) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ":", e.mark.line + 1, ": nested deeper than ", e.depth(), " levels"));
   } catch (const YAML::Exception& e) {
     return absl::InvalidArgumentError(absl::StrCat(name, ":", e.mark.line + 1, ": ", e.msg));
   }
