@@ -82,6 +82,8 @@ absl::Status App::OpenStore() {
   options.writer.on_stored = [this](const Event& event, bool repeated) {
     if (StreamHub* hub = hub_for_store_.load()) hub->OnStored(event, repeated);
   };
+  options.writer.on_session_ended = [files = SessionFiles(config_.runtime_dir + "/sessions")](
+                                        const std::string& id) { files.Remove(id); };
   ASSIGN_OR_RETURN(store_, EventStore::Open(std::move(options)));
   StreamHub::Options hub;
   hub.last_seq = store_->last_seq();

@@ -69,9 +69,7 @@ void SessionManager::Adopt(const Caller& caller, const v1::AdoptRequest& request
   auto made = Make(owner.ok() ? *owner : caller.uid, v1::Session::ADOPT);
   if (!made.ok()) return done(made.status());
   const StatePtr state = *made;
-  state->info.set_name(request.name());
-  state->info.set_workspace(request.workspace());
-  *state->info.mutable_labels() = request.labels();
+  agentmon::Describe(request.name(), request.workspace(), request.labels(), state->info);
   if (const auto argv = proc_.Argv(request.pid()); argv.ok()) SetCommand(state->info, *argv);
   state->info.mutable_first_process()->set_pid(request.pid());
   state->attaching = true;

@@ -41,7 +41,8 @@ struct SessionDeps {
   Observation& observation;
   SessionFiles files;
   EventSink& events;                                    // session events go here
-  std::function<void(const v1::Session&)> save;         // to the store; never blocks
+  // To the store; never blocks. Who stores removes the file of an ended session, once that is done.
+  std::function<void(const v1::Session&)> save;
   std::function<void(const std::string&)> last_events;  // asks for what waits of a session that ends
 };
 
@@ -97,6 +98,8 @@ class SessionManager : public EventSink {
   void FinishAdopt(const StatePtr& state, pid_t pid, absl::StatusOr<int> moved, int left_out,
                    const Done<v1::AdoptResponse>& done);
   void FinishWatch(const Caller& caller, pid_t pid, uint64_t watch, const Done<v1::Session>& done);
+  void WatchClient(const StatePtr& state, const Caller& caller);
+  void ForgetClient(const StatePtr& state);
   absl::StatusOr<StatePtr> Find(const Caller& caller, const std::string& which) const;
   void FinishAttach(const StatePtr& state, const Caller& caller, const std::string& no_namespace,
                     absl::Status moved, const Done<v1::AttachResponse>& done);

@@ -9,7 +9,13 @@ namespace agentmon {
 
 void SessionManager::Recover(uint64_t daemon_lost_ns) {
   std::map<std::string, v1::Session> known;
-  for (v1::Session& session : deps_.files.ReadAll()) known[session.id()] = session;
+  for (v1::Session& session : deps_.files.ReadAll()) {
+    if (session.state() == v1::Session::ENDED) {
+      deps_.save(session);  // its end could not be stored any more
+    } else {
+      known[session.id()] = session;
+    }
+  }
   for (const std::string& id : deps_.cgroups.Existing()) {
     const auto it = known.find(id);
     RecoverOne(id, it == known.end() ? std::nullopt : std::optional(it->second), daemon_lost_ns);
