@@ -97,7 +97,10 @@ absl::Status EventStore::Noticed(absl::Status status) {
 
 absl::Status EventStore::Query(const QueryOptions& options, const QueryCallback& callback) {
   ASSIGN_OR_RETURN(ReaderPool::Lease reader, Reader());
-  return Noticed(EventQuery(*reader, options).Run(callback));
+  const absl::Status status = EventQuery(*reader, options).Run(callback);
+  // Known, only none of its events is written yet.
+  if (absl::IsNotFound(status) && FindUnwritten(options.filter.session(), options.viewer)) return absl::OkStatus();
+  return Noticed(status);
 }
 
 void EventStore::OnSessionWritten(const std::string& id) {
@@ -114,11 +117,16 @@ std::vector<v1::Session> EventStore::Unwritten(Viewer viewer) const {
   return sessions;
 }
 
+std::optional<v1::Session> EventStore::FindUnwritten(absl::string_view key, Viewer viewer) const {
+  for (v1::Session& session : Unwritten(viewer)) {
+    if (session.id() == key || (!key.empty() && session.name() == key)) return std::move(session);
+  }
+  return std::nullopt;
+}
+
 absl::StatusOr<v1::Session> EventStore::FindSession(absl::string_view key, Viewer viewer) {
   absl::StatusOr<ReaderPool::Lease> opened = Reader();
-  for (const v1::Session& session : Unwritten(viewer)) {
-    if (session.id() == key || (!key.empty() && session.name() == key)) return session;
-  }
+  if (auto session = FindUnwritten(key, viewer)) return *std::move(session);
   if (!opened.ok()) return opened.status();
   ReaderPool::Lease reader = *std::move(opened);
   absl::StatusOr<FoundSession> found = agentmon::FindSession(*reader, key, viewer);

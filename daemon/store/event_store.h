@@ -87,6 +87,7 @@ class EventStore : public EventSink {
   absl::Status Noticed(absl::Status status);
   void OnSessionWritten(const std::string& id);
   std::vector<v1::Session> Unwritten(Viewer viewer) const;
+  std::optional<v1::Session> FindUnwritten(absl::string_view key, Viewer viewer) const;
 
   const StateDir dir_;
   Intake intake_;
