@@ -142,17 +142,24 @@ def fill_up(path):
     os.close(fd)
 
 
-def test_a_session_that_ends_while_the_disk_is_full_is_known_afterwards(own_daemon, work):
+def test_a_session_that_ends_while_the_disk_is_full_is_known_afterwards(own_daemon, work, python):
+    # More rows than there is room left in the write-ahead log's file.
+    words = python("""
+import os
+for n in range(4000):
+    try: os.rmdir("/no/such/folder/%d" % n)
+    except OSError: pass
+""")
     own_daemon.stop()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", own_daemon.state], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "tmpfs", own_daemon.state], check=True)
     try:
         own_daemon.start()
         own_daemon.recorded("true", cwd=work)
         fill = own_daemon.state / "fill"
         fill_up(fill)
-        name = own_daemon.run("true", cwd=work).name
+        name = own_daemon.run(*words, cwd=work).name
         wait_until(lambda: own_daemon.status()["sessions"] == 0, 10, "the session has ended")
-        wait_until(lambda: "nothing is written" in own_daemon.status()["store"]["state"], 10, "the disk is full")
+        wait_until(lambda: "nothing is written" in own_daemon.status()["store"]["state"], 20, "the disk is full")
         own_daemon.kill()
         fill.unlink()
         own_daemon.start()
@@ -161,10 +168,10 @@ def test_a_session_that_ends_while_the_disk_is_full_is_known_afterwards(own_daem
         wait_until(lambda: not list((own_daemon.runtime / "sessions").iterdir()), 10, "its file is gone")
         # In a daemon that goes on, it is written once there is room.
         fill_up(fill)
-        name = own_daemon.run("true", cwd=work).name
-        wait_until(lambda: "nothing is written" in own_daemon.status()["store"]["state"], 10, "the disk is full")
+        name = own_daemon.run(*words, cwd=work).name
+        wait_until(lambda: "nothing is written" in own_daemon.status()["store"]["state"], 20, "the disk is full")
         fill.unlink()
-        rows = own_daemon.events(name)
+        rows = own_daemon.events(name, seconds=30)
         assert own_daemon.session(name)["state"] == "ended" and select(rows, kind="exec")
     finally:
         own_daemon.stop()
