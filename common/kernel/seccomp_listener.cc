@@ -37,12 +37,15 @@ ReceiveResult ReceiveNotify(int listener, seccomp_notif* request) {
   return errno == ENOENT || errno == EINTR ? ReceiveResult::kNone : ReceiveResult::kClosed;
 }
 
-void ContinueNotify(int listener, uint64_t id) {
+bool ContinueNotify(int listener, uint64_t id) {
   seccomp_notif_resp response{};
   response.id = id;
   response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-  while (ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response) != 0 && errno == EINTR) {
-  }
+  int sent;
+  do {
+    sent = ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);
+  } while (sent != 0 && errno == EINTR);
+  return sent == 0;
 }
 
 bool NotifyIdValid(int listener, uint64_t id) {

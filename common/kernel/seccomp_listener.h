@@ -22,11 +22,12 @@ enum class ReceiveResult { kRequest, kNone, kClosed };
 
 // Receives one request into *request, which the kernel fills before the call returns: memory shared with
 // another process therefore never misses a request that was taken. Call it only when the listener polls
-// readable and nobody else reads it, else it blocks. kNone: the caller died meanwhile.
+// readable and nobody else reads it, else it blocks. kNone: the caller died meanwhile, or a signal came.
 ReceiveResult ReceiveNotify(int listener, seccomp_notif* request);
 
-// Lets the call go on in the kernel as the program made it. A caller that is gone is fine.
-void ContinueNotify(int listener, uint64_t id);
+// Lets the call go on in the kernel as the program made it. False when there was nothing to answer any more: the
+// caller is gone, or somebody else answered.
+bool ContinueNotify(int listener, uint64_t id);
 
 // False when the caller is gone: what was read from its memory since may be another process's.
 bool NotifyIdValid(int listener, uint64_t id);

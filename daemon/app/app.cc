@@ -45,7 +45,6 @@ std::string KernelRelease() {
 absl::StatusOr<std::unique_ptr<App>> App::Create(const Options& options, Config config) {
   auto app = std::unique_ptr<App>(new App(options, std::move(config)));
   RETURN_IF_ERROR(app->OpenDirectories());
-  // While there is one thread: the holder is forked.
   auto holder = StartOrJoinHolder(app->config_.runtime_dir);
   if (holder.ok())
     app->holder_ = std::move(*holder);
@@ -86,6 +85,8 @@ absl::Status App::OpenStore() {
   options.writer.on_stored = [this](const Event& event, bool repeated) {
     if (StreamHub* hub = hub_for_store_.load()) hub->OnStored(event, repeated);
   };
+  options.writer.on_session_ended = [files = SessionFiles(config_.runtime_dir + "/sessions")](
+                                        const std::string& id) { files.Remove(id); };
   ASSIGN_OR_RETURN(store_, EventStore::Open(std::move(options)));
   StreamHub::Options hub;
   hub.last_seq = store_->last_seq();
@@ -109,7 +110,7 @@ absl::Status App::StartSessions() {
   // The manager's events go through the pipeline, and the pipeline's events are counted by the manager.
   pipeline_ = std::make_unique<Pipeline>(
       *loop_, clock_, tree_, [this](uint64_t cgroup) { return sessions_->SessionOfCgroup(cgroup); },
-      [this](Event* event) { policies_->Judge(event); });
+      [this](Event* event) { policies_->Judge(event); }, config_.runtime_dir + "/pending-counts");
   sessions_ = std::make_unique<SessionManager>(
       SessionDeps{*loop_, *workers_, clock_, *cgroups_, *observation_, *policies_,
                   SessionFiles(config_.runtime_dir + "/sessions"), *pipeline_,
@@ -118,7 +119,9 @@ absl::Status App::StartSessions() {
       limits);
   pipeline_->AddSink(sessions_.get());
   pipeline_->AddSink(store_.get());
-  observation_->Start(*pipeline_);
+  pipeline_->TakePending();
+  observation_->Start(*pipeline_, [this](uint64_t cgroup, v1::Source source, absl::string_view why,
+                                         uint64_t calls) { sessions_->ReportLoss(cgroup, source, why, calls); });
   sessions_->Recover(observation_->daemon_lost_ns());
   observation_->TakeOverListeners(
       [this](uint64_t cgroup) { return !sessions_->SessionOfCgroup(cgroup).empty(); });

@@ -1,5 +1,6 @@
 #include "daemon/app/config.h"
 
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/yaml.h>
 
 #include <functional>
@@ -163,6 +164,9 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& n
          {"policies_dir", to(SetPath, &c.policies.policies_dir)}},
         {{"retention", {{"max_age", to(SetAge, &c.max_age)}, {"max_size", to(SetSize, &c.max_size_bytes)}}},
          {"limits", {{"sessions_per_uid", to(SetCount, &c.sessions_per_uid)}}}});
+  } catch (const YAML::DeepRecursion& e) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ":", e.mark.line + 1, ": nested deeper than ", e.depth(), " levels"));
   } catch (const YAML::Exception& e) {
     return absl::InvalidArgumentError(absl::StrCat(name, ":", e.mark.line + 1, ": ", e.msg));
   }

@@ -94,4 +94,22 @@ TEST_CASE("malformed YAML, a list and a repeated key are errors") {
   CHECK(ParseConfig("socket: /a\nsocket: /b\n", "x").status().message() == "x:2: 'socket' is given twice");
 }
 
+TEST_CASE("nesting without end is one line that says where, and costs no stack") {
+  std::string blocks;
+  for (int depth = 0; depth < 1300; ++depth) blocks += std::string(static_cast<size_t>(depth), ' ') + "a:\n";
+  std::string maps, lists;
+  for (int depth = 0; depth < 100'000; ++depth) maps += "{a: ";
+  for (int depth = 0; depth < 100'000; ++depth) lists += "- ";
+  for (const std::string& text : {std::string(100'000, '['), blocks, maps, lists}) {
+    const absl::Status status = ParseConfig("log_level: info\nlimits:\n " + text, "x.yaml").status();
+    REQUIRE(status.code() == absl::StatusCode::kInvalidArgument);
+    const std::string message(status.message());
+    INFO(message.substr(0, 200));
+    CHECK(message.find("x.yaml:") == 0);
+    CHECK(message.find("nested deeper than") != std::string::npos);
+    CHECK(message.size() < 100);
+    CHECK(message.find('\n') == std::string::npos);
+  }
+}
+
 }  // namespace agentmon

@@ -7,6 +7,7 @@
 #include "common/base/log.h"
 #include "daemon/app/app.h"
 #include "daemon/app/options.h"
+#include "daemon/holder/holder_process.h"
 
 namespace {
 
@@ -26,6 +27,7 @@ int Fail(const absl::Status& status) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  agentmon::RunHolderIfAsked(argc, argv);
   const agentmon::Options options = agentmon::ParseOptions(argc, argv);
   const auto config = agentmon::EffectiveConfig(options);
   if (!config.ok()) return Fail(config.status());

@@ -11,6 +11,11 @@
 #include "daemon/event/kinds.h"
 
 namespace agentmon {
+namespace {
+
+constexpr absl::Duration kHolderPause = absl::Seconds(1);  // between tries to start one
+
+}  // namespace
 
 std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskRunner& core,
                                                        ProcessTree& tree,
@@ -42,7 +47,7 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskR
   NotifyProbe::Options notify;
   notify.dedupe = dedupe;
   if (set->holder_ != nullptr) {
-    notify.slots = set->holder_->slots();
+    notify.shared = &set->holder_->shared();
     set->notify_ = std::make_unique<NotifyProbe>(core, notify);
   }
   FanotifyProbe::Options fanotify;
@@ -52,6 +57,7 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskR
 }
 
 ObservationSet::~ObservationSet() {
+  *alive_ = false;
   if (holder_ != nullptr) core_.UnwatchFd(holder_->fd());
 }
 
@@ -69,7 +75,8 @@ void ObservationSet::StartOne(v1::Source source, std::unique_ptr<P>& probe, Reco
   probe.reset();
 }
 
-void ObservationSet::Start(RecordSink& sink) {
+void ObservationSet::Start(RecordSink& sink, Unseen unseen) {
+  unseen_ = std::move(unseen);
   StartOne(v1::PROCESS, process_, sink);
   StartOne(v1::NETWORK, network_, sink);
   // Forks and execs first: who the caller of a file event is, they tell.
@@ -77,8 +84,7 @@ void ObservationSet::Start(RecordSink& sink) {
   StartOne(v1::NOTIFY, notify_, *after_drain_);
   StartOne(v1::FANOTIFY, fanotify_, *after_drain_);
   if (holder_ != nullptr) {
-    const absl::Status watched = core_.WatchFd(holder_->fd(), [this] { OnHolderGone(); });
-    if (!watched.ok()) LogWarning(watched.message());
+    if (const absl::Status watched = WatchHolder(); !watched.ok()) LogWarning(watched.message());
   }
 }
 
@@ -120,17 +126,54 @@ void ObservationSet::TakeOverListeners(const std::function<bool(uint64_t)>& is_s
   for (HolderClient::Held& held : holder_->TakeHeld()) {
     absl::Status taken = absl::NotFoundError("not a session any more");
     if (notify_ != nullptr && is_session(held.cgroup_id)) {
+      const auto unseen = holder_->TakeOver(held.cgroup_id);
+      if (unseen.ok()) CountUnseen(held.cgroup_id, "the daemon was away", *unseen);
+      // Also when the holder is gone: then nobody else answers.
       taken = notify_->AddListener(held.cgroup_id, std::move(held.listener));
     }
     if (!taken.ok()) holder_->Remove(held.cgroup_id).IgnoreError();
   }
 }
 
+void ObservationSet::CountUnseen(uint64_t cgroup_id, absl::string_view why, uint64_t calls) {
+  if (calls == 0) return;
+  notify_->CountLost(calls);
+  unseen_(cgroup_id, v1::NOTIFY, why, calls);
+}
+
+absl::Status ObservationSet::WatchHolder() {
+  return core_.WatchFd(holder_->fd(), [this] { OnHolder(); });
+}
+
+void ObservationSet::OnHolder() {
+  const auto unseen = holder_->Read();
+  if (!unseen.ok()) return OnHolderGone();
+  for (const HolderClient::Unseen& u : *unseen) CountUnseen(u.cgroup_id, "the daemon stood still", u.requests);
+}
+
 void ObservationSet::OnHolderGone() {
   core_.UnwatchFd(holder_->fd());
-  Missing(v1::NOTIFY, absl::UnavailableError("the holder process is gone: restart agentmond; until then new "
-                                             "sessions run without this source"));
-  holder_lost_ = true;
+  if (!holder_lost_) LogWarning("the holder process is gone; starting another one");
+  const absl::Status restarted = RestartHolder();
+  holder_lost_ = !restarted.ok();
+  if (restarted.ok()) return;
+  Missing(v1::NOTIFY, absl::UnavailableError(absl::StrCat(
+                          "the holder process is gone, until there is another one new sessions run without "
+                          "this source: ",
+                          restarted.message())));
+  core_.PostAfter(kHolderPause, [this, alive = alive_] {
+    if (*alive) OnHolderGone();
+  });
+}
+
+absl::Status ObservationSet::RestartHolder() {
+  RETURN_IF_ERROR(holder_->Restart());
+  absl::Status given;
+  if (notify_ != nullptr) {
+    notify_->EachListener([&](uint64_t cgroup_id, int fd) { given.Update(holder_->Add(cgroup_id, fd)); });
+  }
+  RETURN_IF_ERROR(given);
+  return WatchHolder();
 }
 
 absl::Status ObservationSet::AddListener(uint64_t cgroup_id, UniqueFd listener) {

@@ -27,8 +27,10 @@ class ObservationSet : public Observation {
   static std::unique_ptr<ObservationSet> Create(const Cgroup& base, TaskRunner& core, ProcessTree& tree,
                                                 std::unique_ptr<HolderClient> holder);
   ~ObservationSet() override;
+  // Calls of a session that the holder has answered, so that nothing was recorded of them.
+  using Unseen = std::function<void(uint64_t cgroup_id, v1::Source source, absl::string_view why, uint64_t calls)>;
   // Records go to the sink from now on.
-  void Start(RecordSink& sink);
+  void Start(RecordSink& sink, Unseen unseen);
   // Serves the listeners that the holder kept, of those cgroups that are still sessions.
   void TakeOverListeners(const std::function<bool(uint64_t cgroup_id)>& is_session);
   // CLOCK_BOOTTIME at which the daemon before this one was lost; 0 = not known.
@@ -63,7 +65,11 @@ class ObservationSet : public Observation {
   ObservationSet(TaskRunner& core, ProcessTree& tree) : core_(core), tree_(tree) {}
   template <typename P>
   void StartOne(v1::Source source, std::unique_ptr<P>& probe, RecordSink& sink);
+  absl::Status WatchHolder();
+  void OnHolder();
   void OnHolderGone();
+  absl::Status RestartHolder();
+  void CountUnseen(uint64_t cgroup_id, absl::string_view why, uint64_t calls);
   void Missing(v1::Source source, absl::Status status);
   v1::SourceState StateOf(v1::Source source, const Probe* probe) const;
 
@@ -76,7 +82,9 @@ class ObservationSet : public Observation {
   std::unique_ptr<NotifyProbe> notify_;
   std::unique_ptr<FanotifyProbe> fanotify_;
   std::unique_ptr<AfterDrain> after_drain_;
+  Unseen unseen_;
   bool holder_lost_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for tasks that come late
   std::map<v1::Source, std::string> missing_;  // why
   // The kernel side of collecting a tree is one flag: one tree at a time.
   absl::Mutex collect_mutex_;

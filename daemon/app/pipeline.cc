@@ -3,11 +3,18 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "common/base/log.h"
 
 namespace agentmon {
 
-Pipeline::Pipeline(TaskRunner& core, const Clock& clock, ProcessTree& tree, SessionOf session_of, Judge judge)
-    : core_(core), clock_(clock), tree_(tree), session_of_(std::move(session_of)), judge_(std::move(judge)) {}
+Pipeline::Pipeline(TaskRunner& core, const Clock& clock, ProcessTree& tree, SessionOf session_of, Judge judge,
+                   std::string pending_path)
+    : core_(core),
+      clock_(clock),
+      tree_(tree),
+      session_of_(std::move(session_of)),
+      judge_(std::move(judge)),
+      pending_(std::move(pending_path)) {}
 
 Pipeline::~Pipeline() { *alive_ = false; }
 
@@ -47,8 +54,19 @@ void Pipeline::StartTimer() {
     const int64_t now = clock_.BootNs();
     joiner_.Flush(now);
     folder_.Flush(now);
+    KeepPending();
     StartTimer();
   });
+}
+
+void Pipeline::KeepPending() {
+  if (kept_changes_ == folder_.changes()) return;
+  kept_changes_ = folder_.changes();
+  if (const absl::Status s = pending_.Keep(folder_.Pending()); !s.ok()) LogWarning(s.message());
+}
+
+void Pipeline::TakePending() {
+  for (const Event& event : pending_.Take()) Deliver(event);
 }
 
 void Pipeline::EndSession(const std::string& session) {
@@ -59,6 +77,7 @@ void Pipeline::EndSession(const std::string& session) {
 void Pipeline::EndAll() {
   joiner_.EndAll();
   folder_.EndAll();
+  KeepPending();
 }
 
 }  // namespace agentmon

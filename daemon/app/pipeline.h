@@ -13,6 +13,7 @@
 #include "daemon/event/event.h"
 #include "daemon/event/flow_joiner.h"
 #include "daemon/event/fold.h"
+#include "daemon/event/pending_counts.h"
 #include "daemon/event/record.h"
 #include "daemon/event/redact.h"
 
@@ -27,9 +28,13 @@ class Pipeline : public RecordSink, public EventSink {
   // Writes what the session's policy says into an event.
   using Judge = std::function<void(Event* event)>;
 
-  Pipeline(TaskRunner& core, const Clock& clock, ProcessTree& tree, SessionOf session_of, Judge judge);
+  // pending_path: where counts that wait for the end of their window are kept once a second; empty = nowhere.
+  Pipeline(TaskRunner& core, const Clock& clock, ProcessTree& tree, SessionOf session_of, Judge judge,
+           std::string pending_path);
   ~Pipeline() override;
   void AddSink(EventSink* sink) { sinks_.push_back(sink); }
+  // Gives out what a daemon that was killed had counted. After the sinks were added.
+  void TakePending();
 
   void OnRecord(absl::Span<const uint8_t> record) override;
   // An event of the daemon's own, attributed already.
@@ -45,6 +50,7 @@ class Pipeline : public RecordSink, public EventSink {
  private:
   void Deliver(const Event& event);
   void StartTimer();  // runs only while something waits
+  void KeepPending();
 
   TaskRunner& core_;
   const Clock& clock_;
@@ -61,6 +67,8 @@ class Pipeline : public RecordSink, public EventSink {
   } out_{*this};
   Folder folder_{out_};
   FlowJoiner joiner_{[this](Event event) { folder_.OnEvent(event); }};
+  PendingCounts pending_;
+  uint64_t kept_changes_ = 0;
   bool timer_runs_ = false;
   uint64_t malformed_ = 0;
   uint64_t strays_ = 0;

@@ -184,6 +184,14 @@ void ProcessTree::Stamp(Event* event, uint32_t tid) {
                                                                                  : node->exe);
   }
   if (node->parent.pid != 0) node->parent.To(event->mutable_parent());
+  NotAfterItsEnd(*node, event);
+}
+
+void ProcessTree::NotAfterItsEnd(const Node& node, Event* event) {
+  if (event->source() != v1::FANOTIFY || node.exited_ns == 0 || event->boot_ns() < node.exited_ns) return;
+  const int64_t late_ns = event->boot_ns() - node.exited_ns + 1;  // just before the exit's row
+  event->set_boot_ns(event->boot_ns() - late_ns);
+  event->set_wall_ns(event->wall_ns() - late_ns);
 }
 
 void ProcessTree::ForgetSession(uint64_t cgroup_id) {

@@ -46,6 +46,7 @@ class ProcessTree {
   void Learn(const Decoded& decoded);
   // Completes the event: process.pid from `tid` where only that is known, birth, parent at birth,
   // executable; the user where neither birth nor user was told. Call after Learn of the same event.
+  // What fanotify tells has the time of its reading: it is set back to the process's end when that is known.
   void Stamp(Event* event, uint32_t tid);
   // Drops what is left of a session after its end (exits whose records were lost).
   void ForgetSession(uint64_t cgroup_id);
@@ -66,6 +67,7 @@ class ProcessTree {
   pid_t ProcessOf(uint32_t tid, int64_t at_boot_ns);
   bool HasThread(pid_t process, pid_t tid) const;
   const Node* LookUp(pid_t pid);
+  static void NotAfterItsEnd(const Node& node, Event* event);
 
   const ProcFs proc_;
   const Options options_;

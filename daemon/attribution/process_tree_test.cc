@@ -127,6 +127,30 @@ TEST_CASE("an event that knows its process's birth is not given to a successor")
   CHECK(event.process().start_ns() == 8000);
 }
 
+TEST_CASE("a read that was noticed after its process's end is set before it, other sources are left alone") {
+  ProcessTree tree;
+  tree.Learn(Fork({1, 10}, {20, 100}));
+  tree.Learn(Exit({20, 100}, 500));
+  tree.Learn(Fork({1, 10}, {21, 110}));
+  const auto stamped = [&](pid_t pid, v1::Source source) {
+    Event event;
+    event.set_kind(v1::OPEN);
+    event.set_source(source);
+    event.set_boot_ns(700);
+    event.set_wall_ns(5'000'700);
+    event.mutable_process()->set_pid(pid);
+    tree.Stamp(&event, static_cast<uint32_t>(pid));
+    return event;
+  };
+  CHECK(stamped(20, v1::FANOTIFY).boot_ns() == 499);
+  CHECK(stamped(20, v1::FANOTIFY).wall_ns() == 5'000'499);
+  CHECK(stamped(20, v1::NOTIFY).boot_ns() == 700);
+  CHECK(stamped(21, v1::FANOTIFY).boot_ns() == 700);
+  // The number was given to another process meanwhile: that one runs.
+  tree.Learn(Fork({1, 10}, {20, 600}));
+  CHECK(stamped(20, v1::FANOTIFY).boot_ns() == 700);
+}
+
 TEST_CASE("what has ended is kept for a bounded number and time") {
   FakeProc proc;
   ProcessTree::Options options;

@@ -82,7 +82,18 @@ void Folder::OnEvent(const Event& event) {
   out_.OnEvent(event);
 }
 
+std::vector<const Event*> Folder::Pending() const {
+  std::vector<const Event*> pending;
+  for (const auto& [owner, entries] : owners_) {
+    for (const auto& [key, entry] : entries) {
+      if (entry.counted != nullptr) pending.push_back(entry.counted.get());
+    }
+  }
+  return pending;
+}
+
 void Folder::Count(Entry& entry, const Event& event) {
+  ++changes_;
   if (entry.counted == nullptr) {
     entry.counted = std::make_unique<Event>(event);
     return;
@@ -109,6 +120,7 @@ void Folder::Flush(int64_t now_boot_ns) {
           --keys_;
           return true;
         }
+        ++changes_;
         ended.push_back(std::move(entry.counted));
         entry.window_end_ns = next_end_ns;
       }
@@ -124,7 +136,9 @@ void Folder::Flush(int64_t now_boot_ns) {
 
 void Folder::SendCounted(Entries& entries) {
   for (auto& [key, entry] : entries) {
-    if (entry.counted != nullptr) out_.OnEvent(*entry.counted);
+    if (entry.counted == nullptr) continue;
+    ++changes_;
+    out_.OnEvent(*entry.counted);
   }
   keys_ -= entries.size();
   entries.clear();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
@@ -35,6 +36,10 @@ class Folder : public EventSink {
   void EndAll();
 
   size_t keys() const { return keys_; }
+  // What is counted and was not sent on yet; valid until the next call. `changes` is another number whenever it is
+  // something else.
+  std::vector<const Event*> Pending() const;
+  uint64_t changes() const { return changes_; }
 
  private:
   struct Owner {
@@ -65,6 +70,7 @@ class Folder : public EventSink {
   const size_t max_keys_;
   absl::flat_hash_map<Owner, Entries> owners_;
   size_t keys_ = 0;
+  uint64_t changes_ = 0;
   int64_t next_flush_ns_ = INT64_MAX;
 };
 

@@ -34,6 +34,22 @@ Event File(v1::EventKind kind, const std::string& path, int64_t at_ns, pid_t pid
   return event;
 }
 
+TEST_CASE("what is counted can be looked at before its window ends, and changes tells whether it is new") {
+  Collected out;
+  Folder folder(out);
+  folder.OnEvent(File(v1::OPEN_WRITE, "/a", kSecond));
+  CHECK(folder.Pending().empty());
+  const uint64_t before = folder.changes();
+  for (int i = 1; i < 5; ++i) folder.OnEvent(File(v1::OPEN_WRITE, "/a", kSecond + i));
+  CHECK(folder.changes() != before);
+  REQUIRE(folder.Pending().size() == 1);
+  CHECK(folder.Pending()[0]->count() == 4);
+  const uint64_t counted = folder.changes();
+  folder.Flush(30 * kSecond);
+  CHECK(folder.changes() != counted);
+  CHECK(folder.Pending().empty());
+}
+
 TEST_CASE("the first act goes on at once, the others as one event when the window ends") {
   Collected out;
   Folder folder(out);

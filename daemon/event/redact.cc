@@ -17,10 +17,14 @@ bool IsOption(absl::string_view arg) { return arg.size() >= 2 && arg[0] == '-'; 
 
 // Short options whose meaning depends on the command.
 bool MayBeCommandsOption(absl::string_view arg) {
-  return IsOption(arg) && (absl::string_view("paAPuUw").find(arg[1]) != absl::string_view::npos ||
-                           absl::StartsWith(arg, "--user") || absl::StartsWith(arg, "--proxy-user") ||
-                           absl::StartsWith(arg, "--auth"));
+  if (!IsOption(arg)) return false;
+  if (arg[1] != '-') return arg.find_first_of("paAPuUw") != absl::string_view::npos;
+  return absl::StartsWith(arg, "--user") || absl::StartsWith(arg, "--proxy-user") ||
+         absl::StartsWith(arg, "--auth");
 }
+
+// One replacement may make another one find more.
+constexpr int kRounds = 8;
 
 // What follows from one argument to the next.
 class ArgvRedactor {
@@ -49,16 +53,32 @@ class ArgvRedactor {
     found_ = Redactor::RedactText(arg) || found_;
   }
 
-  // --flag=VALUE and NAME=VALUE: the value is all that follows, also with spaces.
+  // --flag=VALUE, --flag:VALUE and NAME=VALUE: the value is all that follows, also with spaces. After NAME=VALUE
+  // a command or the next pair of a form may follow.
   bool Assigned(std::string* arg) {
     const size_t equals = arg->find('=');
+    if (const size_t colon = arg->find(':'); colon < equals && IsOption(*arg)) {
+      const absl::string_view flag = absl::string_view(*arg).substr(0, colon);
+      if (IsSecretFlag(flag) && IsFlagValue(flag, absl::string_view(*arg).substr(colon + 1))) {
+        Take(SecretOption::kWhole, colon + 1, arg);
+        return true;
+      }
+    }
     if (equals == std::string::npos) return false;
     const absl::string_view name = absl::string_view(*arg).substr(0, equals);
     const absl::string_view value = absl::string_view(*arg).substr(equals + 1);
     const bool secret =
         IsOption(name) ? IsSecretFlag(name) && IsFlagValue(name, value) : IsSecretAssignment(name, value);
-    if (secret) {
+    if (secret && IsOption(name)) {
       Take(SecretOption::kWhole, equals + 1, arg);
+      return true;
+    }
+    if (secret) {
+      std::string tail(value.substr(WithoutTail(value).size()));
+      arg->resize(arg->size() - tail.size());
+      Take(SecretOption::kWhole, equals + 1, arg);
+      found_ = Redactor::RedactText(&tail) || found_;
+      *arg += tail;
       return true;
     }
     if (!IsOption(name)) return false;
@@ -78,9 +98,11 @@ class ArgvRedactor {
       return true;
     }
     if (arg->size() <= 2 || (*arg)[1] == '-') return false;
-    const SecretOption how = OptionOf(command_, absl::string_view(*arg).substr(0, 2), true);
+    size_t value_at = 2;
+    SecretOption how = OptionOf(command_, absl::string_view(*arg).substr(0, 2), true);
+    if (how == SecretOption::kNone) how = LastOfCluster(command_, *arg, &value_at);
     if (how == SecretOption::kNone) return false;
-    Take(how, 2, arg);
+    value_at == 0 ? Wait(how, *arg) : Take(how, value_at, arg);
     return true;
   }
 
@@ -111,8 +133,12 @@ class ArgvRedactor {
 };
 
 bool ApplyAll(const std::vector<RedactionRule>& rules, std::string* text) {
-  bool found = false;
-  for (const RedactionRule& rule : rules) found = ApplyRule(rule, text) || found;
+  bool found = false, again = true;
+  for (int round = 0; again && round < kRounds; ++round) {
+    again = false;
+    for (const RedactionRule& rule : rules) again = ApplyRule(rule, text) || again;
+    found = found || again;
+  }
   return found;
 }
 
@@ -120,8 +146,18 @@ bool ApplyAll(const std::vector<RedactionRule>& rules, std::string* text) {
 
 bool Redactor::RedactText(std::string* text) { return MaySecret(*text) && ApplyAll(TextRules(), text); }
 
-bool Redactor::RedactUrl(std::string* text) {
-  return absl::StrContains(*text, "://") && ApplyAll(UrlRules(), text);
+bool Redactor::RedactNamed(absl::string_view name, std::string* value) {
+  if (IsSecretAssignment(name, *value)) {
+    if (*value == kMark) return false;
+    *value = std::string(kMark);
+    return true;
+  }
+  return RedactText(value);
+}
+
+bool Redactor::RedactPath(std::string* path) {
+  const bool may_be_url = absl::StrContains(*path, ":/") && absl::StrContains(*path, '@');
+  return (may_be_url || MaySecret(*path)) && ApplyAll(PathRules(), path);
 }
 
 bool Redactor::RedactArgv(v1::Exec* exec) {
@@ -135,7 +171,10 @@ bool Redactor::RedactArgv(v1::Exec* exec) {
   for (int i = 0; option && !suspicious && !command && i < exec->argv_size(); ++i) {
     command = HasSecretOptions(BaseName(exec->argv(i)));
   }
-  return (suspicious || command) && ArgvRedactor(exec).Run();
+  if (!suspicious && !command) return false;
+  bool found = false;
+  for (int round = 0; round < kRounds && ArgvRedactor(exec).Run(); ++round) found = true;
+  return found;
 }
 
 bool Redactor::Redact(Event* event) const {
@@ -143,15 +182,15 @@ bool Redactor::Redact(Event* event) const {
   switch (event->detail_case()) {
     case Event::kExec:
       found = RedactArgv(event->mutable_exec());
-      found = RedactUrl(event->mutable_exec()->mutable_filename()) || found;
-      found = RedactUrl(event->mutable_exec()->mutable_cwd()) || found;
+      found = RedactPath(event->mutable_exec()->mutable_filename()) || found;
+      found = RedactPath(event->mutable_exec()->mutable_cwd()) || found;
       break;
     case Event::kFile:
-      found = RedactUrl(event->mutable_file()->mutable_path());
-      found = RedactUrl(event->mutable_file()->mutable_new_path()) || found;
+      found = RedactPath(event->mutable_file()->mutable_path());
+      found = RedactPath(event->mutable_file()->mutable_new_path()) || found;
       break;
     case Event::kUnix:
-      found = RedactUrl(event->mutable_unix()->mutable_path());
+      found = RedactPath(event->mutable_unix()->mutable_path());
       break;
     default:
       break;

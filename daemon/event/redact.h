@@ -14,14 +14,16 @@ class Redactor {
  public:
   static constexpr absl::string_view kMark = "[redacted]";
 
-  // Replaces secrets in argv, and in paths and names those parts of URLs that are secret.
-  // Sets event.redacted and answers true when there was one.
+  // Replaces secrets in argv and paths. Sets event.redacted and answers true when there was one. What was
+  // redacted once stays as it is.
   bool Redact(Event* event) const;
 
   // One text by itself (a shell command, a header, a URL, NAME=VALUE).
   static bool RedactText(std::string* text);
-  // Only user information and parameters of URLs; ordinary paths are left alone.
-  static bool RedactUrl(std::string* text);
+  // The value of something that has a name, as a label's.
+  static bool RedactNamed(absl::string_view name, std::string* value);
+  // In a path: URLs, NAME=VALUE, and what looks like a token.
+  static bool RedactPath(std::string* path);
 
  private:
   static bool RedactArgv(v1::Exec* exec);

@@ -76,39 +76,21 @@ bool IsFlagSecret(absl::string_view before, absl::string_view secret) {
 
 #define QUOTED_OR_WORD "\"[^\"]*\"|'[^']*'|[^\\s\"']+"
 
-std::vector<RedactionRule>* MakeUrlRules() {
-  return new std::vector<RedactionRule>{
-      // scheme://user:PASSWORD@host; a password may contain '@'.
-      {Compile(R"([A-Za-z][A-Za-z0-9+.\-]*://[^\s/:@"'?#]*:([^\s/"'?#]+)@)"), nullptr},
-      // scheme://LONG-TOKEN@host
-      {Compile(R"([A-Za-z][A-Za-z0-9+.\-]*://([A-Za-z0-9_\-.~%]{20,})@)"), LooksRandom},
-      {Compile(absl::StrCat(R"((?i)[?&;#](?:[a-z0-9_.\-]*)", kWords,
-                            R"(|key|sig|auth|[a-z0-9_.\-]*signature|jwt)=([^&;\s"'#]+))")),
-       IsValue},
-  };
+// scheme://, where `slashes` is what a text or a path makes of it.
+void AddUrlRules(absl::string_view slashes, std::vector<RedactionRule>* rules) {
+  // scheme://user:PASSWORD@host; a password may contain '@'.
+  rules->push_back(
+      {Compile(absl::StrCat(R"([A-Za-z][A-Za-z0-9+.\-]*:)", slashes, R"([^\s/:@"'?#]*:([^\s/"'?#]+)@)")), nullptr});
+  // scheme://LONG-TOKEN@host
+  rules->push_back({Compile(absl::StrCat(R"([A-Za-z][A-Za-z0-9+.\-]*:)", slashes, R"(([A-Za-z0-9_\-.~%]{20,})@)")),
+                    LooksRandom});
+  rules->push_back({Compile(absl::StrCat(R"((?i)[?&;#](?:[a-z0-9_.\-]*)", kWords,
+                                         R"(|key|sig|auth|[a-z0-9_.\-]*signature|jwt)=([^&;\s"'#]+))")),
+                    IsValue});
 }
 
-std::vector<RedactionRule>* MakeTextRules() {
-  auto* rules = new std::vector<RedactionRule>{
-      {Compile(R"(-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(.*?)(?:-----END|$))"), nullptr},
-      // Headers: the scheme's name stays.
-      {Compile(
-           R"((?i)authorization["']?\s*[:=]\s*["']?(?:(?:basic|bearer|token|digest|negotiate|apikey|aws4-hmac-sha256)\s+)?([^\s"'][^"'\r\n]*))"),
-       IsValue},
-      {Compile(
-           R"((?i)\b(?:x-[a-z0-9\-]*(?:token|key|secret|auth)|private-token|api-?key|(?:set-)?cookie)["']?\s*:\s*["']?([^\s"'][^"'\r\n]*))"),
-       IsValue},
-      {Compile(R"((?i)\bbearer\s+([a-z0-9._~+/=\-]{12,}))"), LooksRandom},
-      // --password=X, --db-token X, -secret=X
-      {Compile(absl::StrCat(R"((?i)(?:^|[\s"'])--?(?:[a-z0-9][a-z0-9_.\-]*[\-_.]|no-)?)", kWords,
-                            "(?:=|\\s+)(" QUOTED_OR_WORD ")")),
-       IsFlagSecret},
-      // NAME=VALUE
-      {Compile(absl::StrCat(R"((?i)\b)", kAssignedName, "=(" QUOTED_OR_WORD ")")), IsAssignedSecret},
-      // "password": "X" in JSON
-      {Compile(absl::StrCat(R"re((?i)"[a-z0-9_.\-]*)re", kWords, R"re("\s*:\s*"([^"]+)")re")), IsValue},
-      {Compile(R"((?:^|\s)pass:(\S+))"), IsValue},  // openssl -passin
-      // Shapes of tokens.
+void AddTokenRules(std::vector<RedactionRule>* rules) {
+  rules->insert(rules->end(), {
       {Compile(R"(\b((?:AKIA|ASIA)[A-Z0-9]{16})\b)"), nullptr},
       {Compile(R"(\b(gh[pousr]_[A-Za-z0-9]{20,}))"), nullptr},
       {Compile(R"(\b(github_pat_[A-Za-z0-9_]{20,}))"), nullptr},
@@ -122,13 +104,50 @@ std::vector<RedactionRule>* MakeTextRules() {
       {Compile(R"(\b(npm_[A-Za-z0-9]{36}))"), nullptr},
       {Compile(R"(\b(pypi-AgEI[A-Za-z0-9_\-]{20,}))"), nullptr},
       {Compile(R"(\b(hf_[A-Za-z0-9]{30,}))"), nullptr},
+  });
+}
+
+std::vector<RedactionRule>* MakeTextRules() {
+  auto* rules = new std::vector<RedactionRule>;
+  AddUrlRules("//", rules);
+  rules->insert(rules->end(), {
+      {Compile(R"(-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(.*?)(?:-----END|$))"), nullptr},
+      // Headers: the scheme's name stays.
+      {Compile(
+           R"((?i)authorization["']?\s*[:=]\s*["']?(?:(?:basic|bearer|token|digest|negotiate|apikey|aws4-hmac-sha256)\s+)?([^\s"'][^"'\r\n]*))"),
+       IsValue, true},
+      {Compile(
+           R"((?i)(?:\b|-H)(?:x-[a-z0-9\-]*(?:token|key|secret|auth)|private-token|api-?key)["']?\s*:\s*["']?([^\s"'][^"'\r\n]*))"),
+       IsValue, true},
+      {Compile(R"((?i)(?:\b|-H)(?:set-)?cookie["']?\s*:\s*["']?([^\s"'][^"'\r\n]*))"), IsValue},
+      {Compile(R"((?i)\bbearer\s+([a-z0-9._~+/=\-]{12,}))"), LooksRandom},
+      // --password=X, --Password:X, --db-token X, -secret=X
+      {Compile(absl::StrCat(R"((?i)(?:^|[\s"'])--?(?:[a-z0-9][a-z0-9_.\-]*[\-_.]|no-)?)", kWords,
+                            "(?:[=:]|\\s+)(" QUOTED_OR_WORD ")")),
+       IsFlagSecret, true},
+      // NAME=VALUE
+      {Compile(absl::StrCat(R"((?i)\b)", kAssignedName, "=(" QUOTED_OR_WORD ")")), IsAssignedSecret, true},
+      // "password": "X" in JSON
+      {Compile(absl::StrCat(R"re((?i)"[a-z0-9_.\-]*)re", kWords, R"re("\s*:\s*"([^"]+)")re")), IsValue},
+      {Compile(R"((?:^|\s)pass:(\S+))"), IsValue, true},  // openssl -passin
       // Short options inside a shell command.
-      {Compile(R"(\b(?:mysql|mysqldump|mysqladmin|mariadb)\s(?:[^|;&]*\s)?-p([^\s"';|&]+))"), IsValue},
-      {Compile(R"(\bsshpass\s+-p\s*("[^"]*"|'[^']*'|[^\s"']+))"), IsValue},
-      {Compile(R"(\bcurl\s(?:[^|;&]*\s)?(?:-u|--user|-U|--proxy-user)[\s=]*["']?[^\s:"']+:([^\s"']+))"),
+      {Compile(
+           R"(\b(?:mysql|mysqldump|mysqladmin|mysqlimport|mariadb|mariadb-dump)\s(?:[^|;&]*\s)?-p\s*([^\s"';|&<>\-][^\s"';|&]*))"),
        IsValue},
-  };
-  rules->insert(rules->begin(), UrlRules().begin(), UrlRules().end());
+      {Compile(R"(\bsshpass\s+-p\s*("[^"]*"|'[^']*'|[^\s"']+))"), IsValue, true},
+      {Compile(
+           R"(\b(?:curl|wget)\s(?:[^|;&]*\s)?(?:-[A-Za-z]*[uU]|--user|--proxy-user)[\s=]*["']?[^\s:"']+:([^\s"']+))"),
+       IsValue, true},
+  });
+  AddTokenRules(rules);
+  return rules;
+}
+
+std::vector<RedactionRule>* MakePathRules() {
+  auto* rules = new std::vector<RedactionRule>;
+  AddUrlRules("/{1,3}", rules);
+  rules->push_back({Compile(absl::StrCat(R"((?i)\b)", kAssignedName, R"(=([^/\s"']+))")), IsAssignedSecret, true});
+  AddTokenRules(rules);
   return rules;
 }
 
@@ -138,7 +157,7 @@ constexpr const char* kGrams[] = {
     "pass", "pwd=", "pwd ", "toke", "secr", "key=", "key:", "key ",  "key\"", "-key", "_key", "apik", "auth",
     "bear", "cred", "cook", "sig=", "atur", "jwt=", "akia", "asia",  "ghp_",  "gho_", "ghu_", "ghs_", "ghr_",
     "_pat", "glpa", "glrt", "gldt", "glso", "glcb", "xoxa", "xoxb",  "xoxe",  "xoxo", "xoxp", "xoxr", "xoxs",
-    "aiza", "ya29", "npm_", "pypi", "-beg", "k_li", "k_te", "pwd\"", "mysq",  "mari", "curl"};
+    "aiza", "ya29", "npm_", "pypi", "-beg", "k_li", "k_te", "pwd\"", "pwd:",  "mysq", "mari", "curl", "wget"};
 
 constexpr uint32_t Hash(uint32_t gram) { return (gram * 2654435761u) >> 18; }  // 14 bits
 
@@ -164,12 +183,17 @@ struct SecretOptionRow {
 };
 
 constexpr SecretOptionRow kOptions[] = {
-    {"mysql", "-p", SecretOption::kWhole, false, true},  // apart it is a data base's name
-    {"mysqldump", "-p", SecretOption::kWhole, false, true},
-    {"mysqladmin", "-p", SecretOption::kWhole, false, true},
-    {"mysqlimport", "-p", SecretOption::kWhole, false, true},
-    {"mariadb", "-p", SecretOption::kWhole, false, true},
-    {"mariadb-dump", "-p", SecretOption::kWhole, false, true},
+    {"mysql", "-p", SecretOption::kWhole, true, true},  // apart it is a data base's name, but many take it for the password
+    {"mysqldump", "-p", SecretOption::kWhole, true, true},
+    {"mysqladmin", "-p", SecretOption::kWhole, true, true},
+    {"mysqlimport", "-p", SecretOption::kWhole, true, true},
+    {"mariadb", "-p", SecretOption::kWhole, true, true},
+    {"mariadb-dump", "-p", SecretOption::kWhole, true, true},
+    {"mysqlsh", "-p", SecretOption::kWhole, true, true},
+    {"mycli", "-p", SecretOption::kWhole, true, true},
+    {"plink", "-pw", SecretOption::kWhole, true, false},
+    {"pscp", "-pw", SecretOption::kWhole, true, false},
+    {"wget", "-u", SecretOption::kAfterColon, true, true},
     {"sshpass", "-p", SecretOption::kWhole, true, true},
     {"redis-cli", "-a", SecretOption::kWhole, true, false},
     {"ldapsearch", "-w", SecretOption::kWhole, true, true},
@@ -208,14 +232,28 @@ constexpr SecretOptionRow kOptions[] = {
 
 }  // namespace
 
-const std::vector<RedactionRule>& UrlRules() {
-  static const auto* rules = MakeUrlRules();
+const std::vector<RedactionRule>& PathRules() {
+  static const auto* rules = MakePathRules();
   return *rules;
+}
+
+absl::string_view WithoutTail(absl::string_view secret) {
+  static const RE2* next = Compile(R"(;(?:\s|$|[A-Za-z_][\w.\-]*=)|&(?:\s|$|&|[A-Za-z_][\w.\-\[\]]*=)|\|(?:\s|$|\|))");
+  re2::StringPiece found;
+  if (!next->Match(re2::StringPiece(secret.data(), secret.size()), 1, secret.size(), RE2::UNANCHORED, &found, 1))
+    return secret;
+  return secret.substr(0, static_cast<size_t>(found.data() - secret.data()));
 }
 
 const std::vector<RedactionRule>& TextRules() {
   static const auto* rules = MakeTextRules();
   return *rules;
+}
+
+// Done before: with the mark alone, or with more than one word in which the first one is marked.
+static bool IsMarked(absl::string_view secret) {
+  return absl::ConsumePrefix(&secret, Redactor::kMark) &&
+         (secret.empty() || !absl::ascii_isalnum(static_cast<unsigned char>(secret[0])));
 }
 
 bool ApplyRule(const RedactionRule& rule, std::string* text) {
@@ -227,11 +265,13 @@ bool ApplyRule(const RedactionRule& rule, std::string* text) {
     const size_t length = groups[1].size();
     const size_t match = static_cast<size_t>(groups[0].data() - text->data());
     const absl::string_view all(*text);
-    const absl::string_view secret = all.substr(start, length);
-    from = std::max(start + length, match + 1);
-    if (length == 0 || absl::StartsWith(secret, Redactor::kMark)) continue;
+    const absl::string_view found_here = all.substr(start, length);
+    const absl::string_view secret =
+        rule.cut_tail && !found_here.empty() ? WithoutTail(found_here) : found_here;
+    from = std::max(start + secret.size(), match + 1);
+    if (secret.empty() || IsMarked(secret)) continue;
     if (rule.is_secret != nullptr && !rule.is_secret(all.substr(match, start - match), secret)) continue;
-    text->replace(start, length, Redactor::kMark.data(), Redactor::kMark.size());
+    text->replace(start, secret.size(), Redactor::kMark.data(), Redactor::kMark.size());
     from = start + Redactor::kMark.size();
     found = true;
   }
@@ -256,6 +296,19 @@ SecretOption OptionOf(absl::string_view command, absl::string_view option, bool 
   for (const SecretOptionRow& row : kOptions) {
     if (row.command == command && row.option == option && (attached ? row.attached : row.apart))
       return row.how;
+  }
+  return SecretOption::kNone;
+}
+
+SecretOption LastOfCluster(absl::string_view command, absl::string_view arg, size_t* value_at) {
+  if (command != "curl") return SecretOption::kNone;
+  static constexpr absl::string_view kNoValue = "#0123469aBfgGiIjJkLlMnNOpqRsSvVZ";
+  for (size_t i = 1; i < arg.size(); ++i) {
+    if (arg[i] == 'u' || arg[i] == 'U') {
+      *value_at = i + 1 < arg.size() ? i + 1 : 0;
+      return OptionOf(command, arg[i] == 'u' ? "-u" : "-U", true);
+    }
+    if (kNoValue.find(arg[i]) == absl::string_view::npos) break;
   }
   return SecretOption::kNone;
 }

@@ -14,10 +14,15 @@ namespace agentmon {
 struct RedactionRule {
   const RE2* pattern;
   bool (*is_secret)(absl::string_view before, absl::string_view secret);
+  bool cut_tail = false;  // what WithoutTail takes off is none of the secret
 };
 
 const std::vector<RedactionRule>& TextRules();
-const std::vector<RedactionRule>& UrlRules();
+// Of paths, in which the kernel makes one slash of several.
+const std::vector<RedactionRule>& PathRules();
+
+// Without what begins the next thing: "; ls", "&x=1", " && ls". A secret may have such characters otherwise.
+absl::string_view WithoutTail(absl::string_view secret);
 
 // Replaces what a rule finds, left to right. True when it found something.
 bool ApplyRule(const RedactionRule& rule, std::string* text);
@@ -34,6 +39,8 @@ enum class SecretOption { kNone, kWhole, kWholeAtLogin, kAfterColon, kAfterPerce
 // `command` is a base name, `option` like "-p". `attached`: the value is in the same argument.
 SecretOption OptionOf(absl::string_view command, absl::string_view option, bool attached);
 bool HasSecretOptions(absl::string_view command);
+// "-su" of curl is -s and -u. Where the value of the last one begins, 0 = there is none in it.
+SecretOption LastOfCluster(absl::string_view command, absl::string_view arg, size_t* value_at);
 
 // Cheap look: false = no rule can find anything in it.
 bool MaySecret(absl::string_view text);

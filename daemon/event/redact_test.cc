@@ -105,6 +105,28 @@ TEST_CASE("secrets are taken out of argument lists") {
        {"echo", std::string("-----BEGIN RSA PRIV") + "ATE KEY-----" + x + "-----END RSA PRIVATE KEY-----"}},
       {{"git", "-c", "http.extraHeader=Authorization: Basic abc", "fetch"},
        {"git", "-c", "http.extraHeader=Authorization: Basic " + x, "fetch"}},
+      {{"curl", "-su", "bob:hunter2", "https://h/"}, {"curl", "-su", "bob:" + x, "https://h/"}},
+      {{"curl", "-sSLubob:hunter2", "https://h/"}, {"curl", "-sSLubob:" + x, "https://h/"}},
+      {{"wget", "-u", "admin:pw", "https://h/"}, {"wget", "-u", "admin:" + x, "https://h/"}},
+      {{"sh", "-c", "curl -sfu admin:pw https://h; ls"}, {"sh", "-c", "curl -sfu admin:" + x + " https://h; ls"}},
+      {{"tool", "--Password:hunter2", "-PassWord:w", "rest"}, {"tool", "--Password:" + x, "-PassWord:" + x, "rest"}},
+      {{"cmd", "/c", "tool --Password:hunter2 /y"}, {"cmd", "/c", "tool --Password:" + x + " /y"}},
+      {{"mysql", "-u", "root", "-p", "hunter2"}, {"mysql", "-u", "root", "-p", x}},
+      {{"mysqldump", "-p", "hunter2", "db"}, {"mysqldump", "-p", x, "db"}},
+      {{"sh", "-c", "mysqldump -u r -p hunter2 db; ls"}, {"sh", "-c", "mysqldump -u r -p " + x + " db; ls"}},
+      {{"plink", "-pw", "hunter2", "host"}, {"plink", "-pw", x, "host"}},
+      {{"curl", "-HAuthorization: Basic abc"}, {"curl", "-HAuthorization: Basic " + x}},
+      {{"curl", "-HX-Api-Key:abc"}, {"curl", "-HX-Api-Key:" + x}},
+      {{"curl", "--header=X-API-KEY: abc"}, {"curl", "--header=X-API-KEY: " + x}},
+      {{"sh", "-c", "curl -H 'X-Api-Key: abc' u; ls"}, {"sh", "-c", "curl -H 'X-Api-Key: " + x + "' u; ls"}},
+      {{"sh", "-c", "DB_PASSWORD=hunter2; ls /tmp"}, {"sh", "-c", "DB_PASSWORD=" + x + "; ls /tmp"}},
+      {{"sh", "-c", "a=1; DB_PASSWORD=hunter2&& ls"}, {"sh", "-c", "a=1; DB_PASSWORD=" + x + "&& ls"}},
+      {{"sh", "-c", "tool --token abc; tool --password=b; ls"},
+       {"sh", "-c", "tool --token " + x + "; tool --password=" + x + "; ls"}},
+      {{"curl", "-d", "password=hunter2&x=1&token=t;", "u"}, {"curl", "-d", "password=" + x + "&x=1&token=" + x + ";", "u"}},
+      {{"curl", "-d", "user=bob&password=hunter2&x=1"}, {"curl", "-d", "user=bob&password=" + x + "&x=1"}},
+      {{"env", "PASSWORD=a;b&c", "run"}, {"env", "PASSWORD=" + x, "run"}},
+      {{"env", "PASSWORD=[redacted]more", "run"}, {"env", "PASSWORD=" + x, "run"}},
       {{"x", std::string("\xff\xfe --password=\x80\x81 \xff", 18)},
        {"x", std::string("\xff\xfe --password=") + x + " \xff"}},
   };
@@ -127,7 +149,11 @@ TEST_CASE("what is no secret stays as it is") {
       {"ssh", "-p", "2222", "bob@host"},
       {"mkdir", "-p", "/a/b"},
       {"ps", "-p", "123"},
-      {"mysql", "-u", "root", "-p", "database"},
+      {"mysql", "-u", "root", "-p"},
+      {"mysql", "-u", "root", "-p", "-h", "host"},
+      {"sh", "-c", "mysql -u root -p < dump.sql"},
+      {"curl", "-sS", "-o", "user:file", "https://h"},
+      {"curl", "-osu", "bob:file"},
       {"git", "clone", "https://github.com/org/repo.git"},
       {"git", "clone", "git@github.com:org/repo.git"},
       {"git", "clone", "https://bob@host/repo"},
@@ -162,18 +188,54 @@ TEST_CASE("what is no secret stays as it is") {
   }
 }
 
-TEST_CASE("paths are changed only where they are URLs") {
-  Event file;
-  file.mutable_file()->set_path("/home/bob/password=hunter2/" + kGithub);
-  CHECK_FALSE(Redactor().Redact(&file));
-  CHECK(file.file().path() == "/home/bob/password=hunter2/" + kGithub);
-  file.mutable_file()->set_new_path("/cache/https://bob:hunter2@host/x?token=abc");
-  CHECK(Redactor().Redact(&file));
-  CHECK(file.file().new_path() == "/cache/https://bob:[redacted]@host/x?token=[redacted]");
-  Event exec;
-  exec.mutable_exec()->set_filename("./secret=tool");
-  exec.mutable_exec()->set_cwd("/srv/token=x");
-  CHECK_FALSE(Redactor().Redact(&exec));
+TEST_CASE("secrets in paths are taken out, ordinary paths are left alone") {
+  const std::string x(Redactor::kMark);
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"/cache/https://bob:hunter2@host/x?token=abc", "/cache/https://bob:" + x + "@host/x?token=" + x},
+      {"/cache/https:/bob:hunter2@host/x", "/cache/https:/bob:" + x + "@host/x"},
+      {"/tmp/" + kGithub + "/log", "/tmp/" + x + "/log"},
+      {"/home/bob/password=hunter2/y;z", "/home/bob/password=" + x + "/y;z"},
+      {"/home/bob/.cache/" + kAws + ".json", "/home/bob/.cache/" + x + ".json"},
+  };
+  for (const auto& [path, expected] : cases) {
+    for (int field = 0; field < 5; ++field) {
+      Event event;
+      std::string* const fields[] = {
+          field < 2 ? event.mutable_file()->mutable_path() : nullptr,
+          field < 2 ? event.mutable_file()->mutable_new_path() : nullptr,
+          field == 2 ? event.mutable_unix()->mutable_path() : nullptr,
+          field > 2 ? event.mutable_exec()->mutable_filename() : nullptr,
+          field > 2 ? event.mutable_exec()->mutable_cwd() : nullptr,
+      };
+      *fields[field] = path;
+      CHECK(Redactor().Redact(&event));
+      CHECK(event.redacted());
+      CHECK(*fields[field] == expected);
+      CHECK_FALSE(Redactor().Redact(&event));
+    }
+  }
+  for (const char* path : {"/etc/passwd", "/home/bob/.ssh/id_rsa", "/srv/token/x=1", "/a/secret_file=/x", "/a/b@c:/d",
+                           "/mnt/c:/users/bob@host", "./key=tool", "/proc/self/fd/3", ""}) {
+    Event event;
+    event.mutable_file()->set_path(path);
+    INFO(path);
+    CHECK_FALSE(Redactor().Redact(&event));
+    CHECK(event.file().path() == path);
+  }
+}
+
+TEST_CASE("a label's value is a secret when its name says so, or when it looks like one") {
+  const std::string x(Redactor::kMark);
+  std::string value = "hunter2";
+  CHECK(Redactor::RedactNamed("db_password", &value));
+  CHECK(value == x);
+  CHECK_FALSE(Redactor::RedactNamed("db_password", &value));
+  value = "ticket " + kGithub;
+  CHECK(Redactor::RedactNamed("note", &value));
+  CHECK(value == "ticket " + x);
+  value = "blue";
+  CHECK_FALSE(Redactor::RedactNamed("team", &value));
+  CHECK(value == "blue");
 }
 
 TEST_CASE("an ordinary argument list costs about a microsecond at most", "[.bench]") {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -12,9 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
@@ -71,17 +72,15 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path) {
   return fd;
 }
 
-// Keeps `kept` and /dev/null as 0 to 2.
-void CloseAllBut(std::vector<int> kept) {
+constexpr char kHolderOption[] = "--holder";
+constexpr int kAcceptFd = 3;  // of the holder, when it starts
+constexpr int kJournalFd = 4;
+
+void CloseOthers() {
   const int null = open("/dev/null", O_RDWR);
   for (int fd = 0; fd <= 2; ++fd) dup2(null, fd);
-  std::sort(kept.begin(), kept.end());
-  unsigned from = 3;
-  for (const int fd : kept) {
-    if (static_cast<unsigned>(fd) > from) syscall(SYS_close_range, from, static_cast<unsigned>(fd) - 1, 0);
-    from = static_cast<unsigned>(fd) + 1;
-  }
-  syscall(SYS_close_range, from, ~0U, 0);
+  syscall(SYS_close_range, kJournalFd + 1, ~0U, 0);
+  for (const int fd : {kAcceptFd, kJournalFd}) fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
 void LeaveTheDaemon() {
@@ -99,57 +98,77 @@ void LeaveTheDaemon() {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
   }
+  setpriority(PRIO_PROCESS, 0, -20);  // agents wait for it, as for the daemon's threads
   // Without it every file call of every agent fails.
   const UniqueFd oom(open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
   [[maybe_unused]] const ssize_t n = write(oom.get(), "-900", 4);
 }
 
-absl::Status ForkHolder(const std::string& path) {
-  ASSIGN_OR_RETURN(UniqueFd accept_socket, Listen(path));
-  ASSIGN_OR_RETURN(NotifyJournal journal, NotifyJournal::Create());
+// In the child of a process with threads: nothing but system calls.
+[[noreturn]] void Execute(int accept_socket, int journal, const char* path) {
+  const int high_accept = fcntl(accept_socket, F_DUPFD, 16);
+  const int high_journal = fcntl(journal, F_DUPFD, 16);
+  dup2(high_accept, kAcceptFd);
+  dup2(high_journal, kJournalFd);
+  char program[] = "/proc/self/exe";
+  char name[] = "agentmon-holder";
+  char* const argv[] = {name, const_cast<char*>(kHolderOption), const_cast<char*>(path), nullptr};
+  execv(program, argv);
+  _exit(1);
+}
+
+// Executed, not only forked: it shares no memory with the daemon, and the daemon may have threads.
+absl::Status StartHolder(const std::string& path, const NotifyJournal& journal) {
+  ASSIGN_OR_RETURN(const UniqueFd accept_socket, Listen(path));
   const pid_t child = fork();
   if (child < 0) return ErrnoStatus(errno, "fork the holder");
   if (child == 0) {
     // Twice, so that the holder is no child of the daemon.
     if (fork() != 0) _exit(0);
-    LeaveTheDaemon();
-    CloseAllBut({accept_socket.get(), journal.fd()});
-    HolderProcess(path, std::move(accept_socket), std::move(journal)).Run();
-    _exit(0);
+    Execute(accept_socket.get(), journal.fd(), path.c_str());
   }
   waitpid(child, nullptr, 0);
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<HolderClient>> JoinHolder(const std::string& runtime_dir) {
-  ASSIGN_OR_RETURN(UniqueFd connection, Connect(SocketPath(runtime_dir)));
+absl::StatusOr<UniqueFd> ConnectAndGreet(const std::string& path) {
+  ASSIGN_OR_RETURN(UniqueFd connection, Connect(path));
   if (!SendHolderMessage(connection.get(), {.type = HolderMessageType::kHello}).ok()) {
     return absl::UnavailableError("the holder is gone");
   }
-  ASSIGN_OR_RETURN(ReceivedMessage welcome, ReceiveHolderMessage(connection.get()));
+  return connection;
+}
+
+absl::StatusOr<NotifyJournal> ReceiveWelcome(int connection) {
+  ASSIGN_OR_RETURN(ReceivedMessage welcome, ReceiveHolderMessage(connection));
   if (welcome.message.type == HolderMessageType::kBusy) {
     return absl::AlreadyExistsError("another daemon uses this runtime directory");
   }
   if (welcome.message.type != HolderMessageType::kWelcome || !welcome.fd.valid()) {
     return absl::InternalError("the holder gave no journal");
   }
-  ASSIGN_OR_RETURN(NotifyJournal journal, NotifyJournal::Open(std::move(welcome.fd)));
-  std::vector<HolderClient::Held> held;
-  uint64_t alone_since_ns = 0;
-  for (;;) {
-    ASSIGN_OR_RETURN(ReceivedMessage received, ReceiveHolderMessage(connection.get()));
-    if (received.message.type == HolderMessageType::kEnd) {
-      alone_since_ns = received.message.cgroup_id;
-      break;
-    }
-    if (received.message.type == HolderMessageType::kListener && received.fd.valid()) {
-      held.push_back({received.message.cgroup_id, std::move(received.fd)});
-    }
-  }
-  return std::unique_ptr<HolderClient>(
-      new HolderClient(std::move(connection), std::move(journal), std::move(held), alone_since_ns));
+  return NotifyJournal::Open(std::move(welcome.fd));
+}
+
+}  // namespace
+
+void RunHolderIfAsked(int argc, char** argv) {
+  if (argc != 3 || std::strcmp(argv[1], kHolderOption) != 0) return;
+  LeaveTheDaemon();
+  CloseOthers();
+  auto journal = NotifyJournal::Open(UniqueFd(kJournalFd));
+  if (!journal.ok()) _exit(1);
+  HolderProcess(argv[2], UniqueFd(kAcceptFd), std::move(*journal)).Run();
+  _exit(0);
+}
+
+absl::StatusOr<std::unique_ptr<HolderClient>> JoinHolder(const std::string& runtime_dir) {
+  ASSIGN_OR_RETURN(UniqueFd connection, ConnectAndGreet(SocketPath(runtime_dir)));
+  ASSIGN_OR_RETURN(NotifyJournal journal, ReceiveWelcome(connection.get()));
+  std::unique_ptr<HolderClient> client(
+      new HolderClient(runtime_dir, std::move(connection), std::move(journal)));
+  RETURN_IF_ERROR(client->ReceiveHeld());
+  return client;
 }
 
 absl::StatusOr<std::unique_ptr<HolderClient>> StartOrJoinHolder(const std::string& runtime_dir) {
@@ -159,11 +178,60 @@ absl::StatusOr<std::unique_ptr<HolderClient>> StartOrJoinHolder(const std::strin
     if (client.ok() || client.status().code() != absl::StatusCode::kUnavailable) break;
     // Nobody listens, or the one who did was just leaving: then this finds nobody the next time.
     if (const auto again = Connect(SocketPath(runtime_dir)); again.ok()) continue;
-    if (absl::Status s = ForkHolder(SocketPath(runtime_dir)); !s.ok())
+    ASSIGN_OR_RETURN(const NotifyJournal journal, NotifyJournal::Create());
+    if (absl::Status s = StartHolder(SocketPath(runtime_dir), journal); !s.ok())
       return WithContext(s, "start the holder");
   }
   if (!client.ok()) return WithContext(client.status(), "join the holder");
   return client;
+}
+
+absl::Status HolderClient::ReceiveHeld() {
+  for (;;) {
+    ASSIGN_OR_RETURN(ReceivedMessage received, ReceiveHolderMessage(connection_.get()));
+    if (received.message.type == HolderMessageType::kEnd) {
+      alone_since_ns_ = received.message.count;
+      return absl::OkStatus();
+    }
+    if (received.message.type == HolderMessageType::kListener && received.fd.valid()) {
+      held_.push_back({received.message.cgroup_id, std::move(received.fd)});
+    }
+  }
+}
+
+absl::StatusOr<uint64_t> HolderClient::TakeOver(uint64_t cgroup_id) {
+  const HolderMessage take{.type = HolderMessageType::kTake, .cgroup_id = cgroup_id};
+  RETURN_IF_ERROR(SendHolderMessage(connection_.get(), take));
+  for (;;) {
+    ASSIGN_OR_RETURN(const ReceivedMessage received, ReceiveHolderMessage(connection_.get()));
+    const HolderMessage& message = received.message;
+    if (message.type == HolderMessageType::kTaken && message.cgroup_id == cgroup_id) return message.count;
+    if (message.type == HolderMessageType::kLost) told_.push_back({message.cgroup_id, message.count});
+  }
+}
+
+absl::StatusOr<std::vector<HolderClient::Unseen>> HolderClient::Read() {
+  pollfd readable{connection_.get(), POLLIN, 0};
+  while (poll(&readable, 1, 0) > 0) {
+    const auto received = ReceiveHolderMessage(connection_.get());
+    if (!received.ok()) {
+      if (told_.empty()) return received.status();
+      break;  // the next call says so
+    }
+    if (received->message.type == HolderMessageType::kLost) {
+      told_.push_back({received->message.cgroup_id, received->message.count});
+    }
+  }
+  return std::exchange(told_, {});
+}
+
+absl::Status HolderClient::Restart() {
+  const std::string path = SocketPath(runtime_dir_);
+  RETURN_IF_ERROR(StartHolder(path, journal_));
+  ASSIGN_OR_RETURN(UniqueFd connection, ConnectAndGreet(path));
+  RETURN_IF_ERROR(ReceiveWelcome(connection.get()).status());  // the same journal
+  connection_ = std::move(connection);
+  return ReceiveHeld();
 }
 
 absl::Status HolderClient::Add(uint64_t cgroup_id, int listener) {

@@ -19,39 +19,50 @@ class HolderClient {
     uint64_t cgroup_id = 0;
     UniqueFd listener;
   };
+  struct Unseen {  // requests that the holder has answered in place of a daemon
+    uint64_t cgroup_id = 0;
+    uint64_t requests = 0;
+  };
 
-  // What the holder kept while there was no daemon. Once.
+  // What the holder keeps, and answers until TakeOver. Once.
   std::vector<Held> TakeHeld() { return std::move(held_); }
+  // Returns once the holder answers this listener no more: to be served at once. How many requests it had
+  // answered since the last daemon was lost.
+  absl::StatusOr<uint64_t> TakeOver(uint64_t cgroup_id);
   // CLOCK_BOOTTIME at which the daemon before us was lost, nanoseconds; 0 = the holder is new.
   uint64_t alone_since_ns() const { return alone_since_ns_; }
   // For the notify probe: where it keeps requests that it has not answered yet.
-  absl::Span<NotifySlot> slots() const { return journal_.slots(); }
+  NotifyShared& shared() const { return journal_.shared(); }
 
   // Gives the holder a duplicate. Before the listener is served, or a crash loses it.
   absl::Status Add(uint64_t cgroup_id, int listener);
   absl::Status Remove(uint64_t cgroup_id);
 
-  // Readable once the holder is gone. Nothing can be done then but to say so: agents would not survive a
-  // crash of this daemon with working file calls.
+  // Readable when the holder has something to tell, and once it is gone.
   int fd() const { return connection_.get(); }
+  // What it has told so far; Unavailable once it is gone.
+  absl::StatusOr<std::vector<Unseen>> Read();
+  // In place of one that is gone: without one, agents would not survive a crash of this daemon with working file
+  // calls. It has no listener yet. fd() is another one from here on.
+  absl::Status Restart();
 
  private:
   friend absl::StatusOr<std::unique_ptr<HolderClient>> JoinHolder(const std::string& runtime_dir);
-  HolderClient(UniqueFd connection, NotifyJournal journal, std::vector<Held> held, uint64_t alone_since_ns)
-      : connection_(std::move(connection)),
-        journal_(std::move(journal)),
-        held_(std::move(held)),
-        alone_since_ns_(alone_since_ns) {}
+  HolderClient(std::string runtime_dir, UniqueFd connection, NotifyJournal journal)
+      : runtime_dir_(std::move(runtime_dir)), connection_(std::move(connection)), journal_(std::move(journal)) {}
+  absl::Status ReceiveHeld();
 
+  const std::string runtime_dir_;
   UniqueFd connection_;
   NotifyJournal journal_;
   std::vector<Held> held_;
-  const uint64_t alone_since_ns_;
+  std::vector<Unseen> told_;  // while we waited for something else
+  uint64_t alone_since_ns_ = 0;
 };
 
-// Joins the holder that a former daemon left at RUNTIME/holder.sock, or forks one. To be called while the
-// process has one thread only. AlreadyExists when another daemon is connected to it; FailedPrecondition when
-// it is of another version.
+// Joins the holder that a former daemon left at RUNTIME/holder.sock, or starts one: this same program, whose main
+// calls RunHolderIfAsked. AlreadyExists when another daemon is connected to it; FailedPrecondition when it is of
+// another version.
 absl::StatusOr<std::unique_ptr<HolderClient>> StartOrJoinHolder(const std::string& runtime_dir);
 
 // Only joins; Unavailable when nobody listens.

@@ -1,12 +1,16 @@
 #include "daemon/holder/holder_process.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/kernel/seccomp_listener.h"
@@ -18,15 +22,32 @@ namespace {
 constexpr uint64_t kAcceptKey = ~uint64_t{0};
 constexpr uint64_t kDaemonKey = kAcceptKey - 1;
 constexpr uint64_t kDaemonProcessKey = kAcceptKey - 2;
-constexpr int kPeerTimeout_s = 1;  // agents wait as long when there is no daemon
+constexpr uint64_t kNewcomerKey = kAcceptKey - 3;
+constexpr int kPeerTimeout_s = 1;
+constexpr int kPeerBuffer_bytes = 8 << 20;  // a greeting with thousands of listeners waits for nobody
+constexpr suseconds_t kReceive_us = 20'000;
+
+int64_t NowNs() { return SystemClock().BootNs(); }
 
 void Watch(int epoll, int operation, int fd, uint32_t events, uint64_t key) {
   epoll_event event{.events = events, .data = {.u64 = key}};
   epoll_ctl(epoll, operation, fd, &event);
 }
 
-// Without a daemon: take, answer. With one: only the end is of interest (EPOLLHUP needs no asking).
-uint32_t Interest(bool reading) { return reading ? uint32_t{EPOLLIN} : 0; }
+short Ready(int fd) {
+  pollfd poll_fd{fd, POLLIN, 0};
+  return poll(&poll_fd, 1, 0) > 0 ? poll_fd.revents : short{0};
+}
+
+// Interrupts this thread's calls again and again: a daemon that wakes up may take the request that we go for.
+class InterruptLongCalls {
+ public:
+  InterruptLongCalls() { Set({{0, kReceive_us}, {0, kReceive_us}}); }
+  ~InterruptLongCalls() { Set({}); }
+
+ private:
+  static void Set(const itimerval& timer) { setitimer(ITIMER_REAL, &timer, nullptr); }
+};
 
 }  // namespace
 
@@ -35,24 +56,35 @@ HolderProcess::HolderProcess(std::string socket_path, UniqueFd accept_socket, No
       accept_socket_(std::move(accept_socket)),
       journal_(std::move(journal)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  struct sigaction nothing {};
+  nothing.sa_handler = +[](int) {};
+  sigaction(SIGALRM, &nothing, nullptr);
   Watch(epoll_.get(), EPOLL_CTL_ADD, accept_socket_.get(), EPOLLIN, kAcceptKey);
 }
 
 void HolderProcess::Run() {
   epoll_event events[32];
   while (Wanted()) {
-    const int n = epoll_wait(epoll_.get(), events, 32, waits_for_first_ ? kFirstDaemonWait_ms : -1);
-    if (n == 0) waits_for_first_ = false;
+    const int n = epoll_wait(epoll_.get(), events, 32, Timeout_ms());
+    if (n == 0 && watched_ == 0) waits_for_first_ = false;
     for (int i = 0; i < n; ++i) Dispatch(events[i].data.u64, events[i].events);
+    if (watched_ > 0 && NowNs() >= next_look_ns_) LookAtAll();
   }
   // In this order, so that a daemon that still finds the path also finds us, or an end of file.
   unlink(socket_path_.c_str());
+}
+
+int HolderProcess::Timeout_ms() const {
+  if (watched_ == 0) return waits_for_first_ ? kFirstDaemonWait_ms : -1;
+  return static_cast<int>(std::clamp<int64_t>((next_look_ns_ - NowNs()) / 1'000'000 + 1, 0, kLook_ms));
 }
 
 void HolderProcess::Dispatch(uint64_t key, uint32_t events) {
   switch (key) {
     case kAcceptKey:
       return Accept();
+    case kNewcomerKey:
+      return OnNewcomer();
     case kDaemonProcessKey:
       return OnDaemonGone();
     case kDaemonKey:
@@ -73,20 +105,36 @@ void HolderProcess::Accept() {
   const timeval timeout{kPeerTimeout_s, 0};
   setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
   setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+  setsockopt(connection.get(), SOL_SOCKET, SO_SNDBUFFORCE, &kPeerBuffer_bytes, sizeof(kPeerBuffer_bytes));
+  DropNewcomer();  // one that says nothing is in nobody's way
+  newcomer_ = std::move(connection);
+  Watch(epoll_.get(), EPOLL_CTL_ADD, newcomer_.get(), EPOLLIN, kNewcomerKey);
+}
+
+void HolderProcess::DropNewcomer() {
+  if (newcomer_.valid()) Watch(epoll_.get(), EPOLL_CTL_DEL, newcomer_.get(), 0, kNewcomerKey);
+  newcomer_.Reset();
+}
+
+void HolderProcess::OnNewcomer() {
+  if (!newcomer_.valid() || Ready(newcomer_.get()) == 0) return;  // of the one before, in the same batch
+  Watch(epoll_.get(), EPOLL_CTL_DEL, newcomer_.get(), 0, kNewcomerKey);
+  UniqueFd connection = std::move(newcomer_);
   const auto hello = ReceiveHolderMessage(connection.get());
   // A daemon of another version learns ours from the welcome and goes.
   if (!hello.ok() && hello.status().code() != absl::StatusCode::kFailedPrecondition) return;
-  // Its end may wait in the same batch of events as its successor.
-  pollfd ended{daemon_process_.get(), POLLIN, 0};
-  if (daemon_.valid() && poll(&ended, 1, 0) > 0) OnDaemonGone();
+  // The end of one may wait in the same batch of events as its successor.
+  if (daemon_.valid() && Ready(daemon_process_.get()) != 0) OnDaemonGone();
   if (daemon_.valid()) {
     SendHolderMessage(connection.get(), {.type = HolderMessageType::kBusy}).IgnoreError();
     return;
   }
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
   UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
   if (!process.valid()) return;
   waits_for_first_ = false;
-  SetReading(false);
   daemon_ = std::move(connection);
   daemon_process_ = std::move(process);
   Watch(epoll_.get(), EPOLL_CTL_ADD, daemon_.get(), EPOLLIN, kDaemonKey);
@@ -96,11 +144,11 @@ void HolderProcess::Accept() {
 
 bool HolderProcess::Greet(int connection) {
   if (!SendHolderMessage(connection, {.type = HolderMessageType::kWelcome}, journal_.fd()).ok()) return false;
-  for (const auto& [cgroup_id, listener] : listeners_) {
+  for (const auto& [cgroup_id, held] : listeners_) {
     const HolderMessage message{.type = HolderMessageType::kListener, .cgroup_id = cgroup_id};
-    if (!SendHolderMessage(connection, message, listener.get()).ok()) return false;
+    if (!SendHolderMessage(connection, message, held.fd.get()).ok()) return false;
   }
-  return SendHolderMessage(connection, {.type = HolderMessageType::kEnd, .cgroup_id = alone_since_ns_}).ok();
+  return SendHolderMessage(connection, {.type = HolderMessageType::kEnd, .count = alone_since_ns_}).ok();
 }
 
 void HolderProcess::OnDaemonMessage() {
@@ -109,74 +157,175 @@ void HolderProcess::OnDaemonMessage() {
   if (!received.ok()) return OnDaemonGone();
   const uint64_t cgroup_id = received->message.cgroup_id;
   if (received->message.type == HolderMessageType::kAdd && received->fd.valid()) {
-    Hold(cgroup_id, std::move(received->fd));
+    Hold(cgroup_id, std::move(received->fd), Server::kDaemon);
+  } else if (received->message.type == HolderMessageType::kTake) {
+    Take(cgroup_id);
   } else if (received->message.type == HolderMessageType::kRemove) {
     Drop(cgroup_id);
   }
 }
 
+void HolderProcess::Take(uint64_t cgroup_id) {
+  HolderMessage taken{.type = HolderMessageType::kTaken, .cgroup_id = cgroup_id};
+  const auto held = listeners_.find(cgroup_id);
+  if (held != listeners_.end()) {
+    Serve(cgroup_id, held->second, Server::kDaemon);
+    taken.count = held->second.answered;
+    held->second.answered = 0;
+  }
+  if (!SendHolderMessage(daemon_.get(), taken).ok()) OnDaemonGone();
+}
+
 void HolderProcess::OnDaemonGone() {
   if (!daemon_.valid()) return;
   // What it had sent before its end still counts: a listener among it is held nowhere else.
-  pollfd pending{daemon_.get(), POLLIN, 0};
-  while (poll(&pending, 1, 0) > 0 && (pending.revents & POLLIN) != 0) {
+  while ((Ready(daemon_.get()) & POLLIN) != 0) {
     auto received = ReceiveHolderMessage(daemon_.get());
     if (!received.ok()) break;
     if (received->message.type == HolderMessageType::kAdd) {
-      Hold(received->message.cgroup_id, std::move(received->fd));
+      Hold(received->message.cgroup_id, std::move(received->fd), Server::kHolder);
     }
   }
   // By hand, for the same reason as in Drop: a child of the daemon may have the connection.
   Watch(epoll_.get(), EPOLL_CTL_DEL, daemon_.get(), 0, kDaemonKey);
   daemon_.Reset();
   daemon_process_.Reset();
-  alone_since_ns_ = static_cast<uint64_t>(SystemClock().BootNs());
-  AnswerJournal();
-  SetReading(true);
-}
-
-void HolderProcess::AnswerJournal() {
-  for (NotifySlot& slot : journal_.slots()) {
-    const uint64_t cgroup_id = slot.cgroup_id.exchange(0);
-    const auto listener = listeners_.find(cgroup_id);
-    if (cgroup_id != 0 && slot.request.id != 0 && listener != listeners_.end()) {
-      ContinueNotify(listener->second.get(), slot.request.id);
-    }
+  alone_since_ns_ = static_cast<uint64_t>(NowNs());
+  for (auto& [cgroup_id, held] : listeners_) {
+    AnswerTaken(cgroup_id, held);
+    Serve(cgroup_id, held, Server::kHolder);
+  }
+  for (NotifySlot& slot : journal_.shared().slots) {
+    slot.cgroup_id = 0;
     slot.request = {};
   }
 }
 
-void HolderProcess::Hold(uint64_t cgroup_id, UniqueFd listener) {
+void HolderProcess::Hold(uint64_t cgroup_id, UniqueFd listener, Server server) {
   Drop(cgroup_id);
-  Watch(epoll_.get(), EPOLL_CTL_ADD, listener.get(), Interest(!daemon_.valid()), cgroup_id);
-  listeners_[cgroup_id] = std::move(listener);
+  Held& held = listeners_[cgroup_id];
+  held.fd = std::move(listener);
+  Watch(epoll_.get(), EPOLL_CTL_ADD, held.fd.get(), 0, cgroup_id);
+  Serve(cgroup_id, held, server);
 }
 
 void HolderProcess::Drop(uint64_t cgroup_id) {
   const auto listener = listeners_.find(cgroup_id);
   if (listener == listeners_.end()) return;
+  if (listener->second.watched) --watched_;
   // By hand: the daemon's descriptor keeps the same open file, and with it this entry, alive.
-  Watch(epoll_.get(), EPOLL_CTL_DEL, listener->second.get(), 0, cgroup_id);
+  Watch(epoll_.get(), EPOLL_CTL_DEL, listener->second.fd.get(), 0, cgroup_id);
   listeners_.erase(listener);
+}
+
+void HolderProcess::Serve(uint64_t cgroup_id, Held& held, Server server) {
+  held.server = server;
+  if (server != Server::kHolderInPlace && held.watched) {
+    held.watched = false;
+    --watched_;
+  }
+  // Of a listener that the daemon serves one wake-up is asked for, which starts the watching: more of them would
+  // slow the calls down.
+  const uint32_t events = server == Server::kDaemon ? EPOLLIN | EPOLLONESHOT : EPOLLIN;
+  Watch(epoll_.get(), EPOLL_CTL_MOD, held.fd.get(), events, cgroup_id);
 }
 
 void HolderProcess::OnListener(uint64_t cgroup_id, uint32_t events) {
   const auto listener = listeners_.find(cgroup_id);
   if (listener == listeners_.end()) return;
+  Held& held = listener->second;
   if ((events & EPOLLIN) == 0) {
+    TellLost(cgroup_id, held);
     if ((events & (EPOLLHUP | EPOLLERR)) != 0) Drop(cgroup_id);
     return;
   }
-  if (daemon_.valid()) return;
+  if (held.server != Server::kHolder) StartWatching(cgroup_id, held);
+  if (held.server == Server::kHolderInPlace && journal_.shared().TurnsOf(cgroup_id) != held.turns) {
+    return Look(cgroup_id, held);  // it is back
+  }
+  if (held.server != Server::kDaemon) Answer(held);
+}
+
+void HolderProcess::Answer(Held& held) {
+  if ((Ready(held.fd.get()) & POLLIN) == 0) return;
   seccomp_notif request;
-  if (ReceiveNotify(listener->second.get(), &request) == ReceiveResult::kRequest) {
-    ContinueNotify(listener->second.get(), request.id);
+  const InterruptLongCalls interrupt;
+  if (ReceiveNotify(held.fd.get(), &request) == ReceiveResult::kRequest &&
+      ContinueNotify(held.fd.get(), request.id)) {
+    ++held.answered;
   }
 }
 
-void HolderProcess::SetReading(bool reading) {
-  for (const auto& [cgroup_id, listener] : listeners_) {
-    Watch(epoll_.get(), EPOLL_CTL_MOD, listener.get(), Interest(reading), cgroup_id);
+void HolderProcess::StartWatching(uint64_t cgroup_id, Held& held) {
+  if (held.watched) return;
+  held.watched = true;
+  held.waited = held.quiet = 0;
+  if (held.server == Server::kDaemon) held.turns = journal_.shared().TurnsOf(cgroup_id);
+  if (watched_++ == 0) next_look_ns_ = NowNs() + int64_t{kLook_ms} * 1'000'000;
+}
+
+void HolderProcess::StopWatching(uint64_t cgroup_id, Held& held) {
+  held.watched = false;
+  --watched_;
+  Serve(cgroup_id, held, held.server);
+}
+
+void HolderProcess::LookAtAll() {
+  next_look_ns_ = NowNs() + int64_t{kLook_ms} * 1'000'000;
+  std::vector<uint64_t> watched;
+  for (const auto& [cgroup_id, held] : listeners_) {
+    if (held.watched) watched.push_back(cgroup_id);
+  }
+  for (const uint64_t cgroup_id : watched) Look(cgroup_id, listeners_[cgroup_id]);
+}
+
+void HolderProcess::Look(uint64_t cgroup_id, Held& held) {
+  TellLost(cgroup_id, held);
+  const short ready = Ready(held.fd.get());
+  if ((ready & POLLIN) == 0 && (ready & (POLLHUP | POLLERR)) != 0 && held.answered == 0) return Drop(cgroup_id);
+  const uint64_t turns = journal_.shared().TurnsOf(cgroup_id);
+  if (turns != held.turns) {
+    held.turns = turns;
+    held.waited = held.quiet = 0;
+    // In its place we were asked for all requests; from here on for none until it is quiet.
+    if (held.server == Server::kHolderInPlace) Watch(epoll_.get(), EPOLL_CTL_MOD, held.fd.get(), 0, cgroup_id);
+    held.server = Server::kDaemon;
+    return;
+  }
+  if ((ready & POLLIN) != 0 || DaemonHasRequest(cgroup_id)) {
+    held.quiet = 0;
+    if (++held.waited < kStepInLooks) return;
+    AnswerTaken(cgroup_id, held);
+    Serve(cgroup_id, held, Server::kHolderInPlace);
+  } else if (++held.quiet >= kQuietLooks && held.answered == 0) {
+    StopWatching(cgroup_id, held);
+  }
+}
+
+void HolderProcess::TellLost(uint64_t cgroup_id, Held& held) {
+  if (held.answered == 0 || !daemon_.valid()) return;
+  const HolderMessage message{
+      .type = HolderMessageType::kLost, .cgroup_id = cgroup_id, .count = held.answered};
+  // A daemon that stands still reads it later; when its buffer is full, the count waits here.
+  if (SendHolderMessage(daemon_.get(), message, -1, MSG_DONTWAIT).ok()) held.answered = 0;
+}
+
+bool HolderProcess::DaemonHasRequest(uint64_t cgroup_id) const {
+  for (int i = 0; i < kNotifySlots; ++i) {
+    const NotifySlot& slot = journal_.shared().slots[i];
+    if (slot.cgroup_id == cgroup_id && slot.request.id != 0 && slot.request.id != answered_in_slot_[i])
+      return true;
+  }
+  return false;
+}
+
+void HolderProcess::AnswerTaken(uint64_t cgroup_id, Held& held) {
+  for (int i = 0; i < kNotifySlots; ++i) {
+    const NotifySlot& slot = journal_.shared().slots[i];
+    const uint64_t id = slot.request.id;
+    if (slot.cgroup_id != cgroup_id || id == 0) continue;
+    answered_in_slot_[i] = id;
+    if (ContinueNotify(held.fd.get(), id)) ++held.answered;
   }
 }
 

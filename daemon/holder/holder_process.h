@@ -1,5 +1,5 @@
-// The holder: keeps the listeners of sessions while there is no daemon, and answers CONTINUE on them, so that
-// agents run on unobserved. It records nothing and touches no file.
+// The holder: keeps the listeners of sessions, and answers CONTINUE on them while no daemon does, so that agents
+// run on unobserved. It records nothing and touches no file.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,12 @@
 namespace agentmon {
 
 // One thread, one loop. Serves until there is neither a daemon nor a listener, then removes its socket.
+//
+// A listener is answered by the holder until a daemon takes it over, and again once that daemon is gone. While a
+// daemon serves it, the first request after a quiet time wakes the holder, which then looks four times a second
+// whether the daemon comes to what waits (NotifyTurns), until there are no requests for a second. If the daemon
+// does not, for kStepInLooks of them, the holder answers in its place until it comes again, and tells it how many
+// requests it has missed.
 class HolderProcess {
  public:
   // accept_socket: listening. The first daemon has kFirstDaemonWait_ms to come.
@@ -20,32 +26,67 @@ class HolderProcess {
   void Run();
 
   static constexpr int kFirstDaemonWait_ms = 30'000;
+  static constexpr int kLook_ms = 250;
+  static constexpr int kStepInLooks = 2;
+  static constexpr int kQuietLooks = 4;
 
  private:
-  bool Wanted() const { return daemon_.valid() || !listeners_.empty() || waits_for_first_; }
+  enum class Server { kHolder, kDaemon, kHolderInPlace };
+  struct Held {
+    UniqueFd fd;
+    Server server = Server::kHolder;
+    uint64_t answered = 0;  // requests that no daemon saw, nor has been told of
+    bool watched = false;   // else nothing is asked of it, and the rest means nothing
+    uint64_t turns = 0;     // at the last look
+    int waited = 0;         // looks that found a request and no turn of the daemon
+    int quiet = 0;          // looks that found nothing
+  };
+
+  bool Wanted() const { return daemon_.valid() || newcomer_.valid() || !listeners_.empty() || waits_for_first_; }
+  int Timeout_ms() const;
   void Dispatch(uint64_t key, uint32_t events);
 
   void Accept();
+  void OnNewcomer();
   bool Greet(int connection);
   void OnDaemonMessage();
   void OnDaemonGone();
-  // Answers what the dead daemon had taken and not answered: the kernel does not hand it out again.
-  void AnswerJournal();
+  void Take(uint64_t cgroup_id);
+  void DropNewcomer();
 
-  void Hold(uint64_t cgroup_id, UniqueFd listener);
+  void Hold(uint64_t cgroup_id, UniqueFd listener, Server server);
   void Drop(uint64_t cgroup_id);
   void OnListener(uint64_t cgroup_id, uint32_t events);
-  void SetReading(bool reading);
+  void Serve(uint64_t cgroup_id, Held& held, Server server);
+  void Answer(Held& held);
+
+  void StartWatching(uint64_t cgroup_id, Held& held);
+  void StopWatching(uint64_t cgroup_id, Held& held);
+  void LookAtAll();
+  void Look(uint64_t cgroup_id, Held& held);
+  void TellLost(uint64_t cgroup_id, Held& held);
+  // A request of this listener that the daemon has taken, and that we have not answered either.
+  bool DaemonHasRequest(uint64_t cgroup_id) const;
+  // Answers those: the kernel does not hand them out again.
+  void AnswerTaken(uint64_t cgroup_id, Held& held);
 
   const std::string socket_path_;
   UniqueFd accept_socket_;
   NotifyJournal journal_;
   UniqueFd epoll_;
+  UniqueFd newcomer_;            // a connection that has not said hello yet
   UniqueFd daemon_;              // the connection
   UniqueFd daemon_process_;      // pidfd: also tells its end when a child of it still has the connection
   uint64_t alone_since_ns_ = 0;  // CLOCK_BOOTTIME of the last daemon's end
   bool waits_for_first_ = true;
-  absl::flat_hash_map<uint64_t, UniqueFd> listeners_;
+  absl::flat_hash_map<uint64_t, Held> listeners_;
+  int watched_ = 0;
+  int64_t next_look_ns_ = 0;                        // CLOCK_BOOTTIME, while something is watched
+  uint64_t answered_in_slot_[kNotifySlots] = {};  // ids
 };
+
+// What a program that starts holders does first in main: runs the holder and ends the process when it was started
+// as one (holder_client.cc).
+void RunHolderIfAsked(int argc, char** argv);
 
 }  // namespace agentmon

@@ -10,7 +10,7 @@
 
 namespace agentmon {
 
-absl::Status SendHolderMessage(int socket, const HolderMessage& message, int fd) {
+absl::Status SendHolderMessage(int socket, const HolderMessage& message, int fd, int flags) {
   iovec data{const_cast<HolderMessage*>(&message), sizeof(message)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr header{};
@@ -25,7 +25,7 @@ absl::Status SendHolderMessage(int socket, const HolderMessage& message, int fd)
     rights->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(rights), &fd, sizeof(fd));
   }
-  while (sendmsg(socket, &header, MSG_NOSIGNAL) < 0) {
+  while (sendmsg(socket, &header, MSG_NOSIGNAL | flags) < 0) {
     if (errno != EINTR) return ErrnoStatus(errno, "send to the other side");
   }
   return absl::OkStatus();

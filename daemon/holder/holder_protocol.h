@@ -4,9 +4,12 @@
 //
 //   daemon  kHello                          once, first
 //   holder  kWelcome + journal              or kBusy: another daemon is connected
-//   holder  kListener(cgroup) + descriptor  one for each that it holds
-//   holder  kEnd                            from here on the daemon serves all of them
-//   daemon  kAdd(cgroup) + descriptor, kRemove(cgroup)   at any time later
+//   holder  kListener(cgroup) + descriptor  one for each that it holds, and goes on to answer
+//   holder  kEnd(0, when the last daemon was lost)
+//   daemon  kTake(cgroup)                   the daemon is about to serve it
+//   holder  kTaken(cgroup, count)           the holder answers it no more; it had answered `count` requests
+//   daemon  kAdd(cgroup) + descriptor, kRemove(cgroup)   at any time later; what is added, the daemon serves
+//   holder  kLost(cgroup, count)            answered in the place of a daemon that does not come to it
 #pragma once
 
 #include <cstdint>
@@ -17,7 +20,7 @@
 namespace agentmon {
 
 inline constexpr uint32_t kHolderMagic = 0x686d6761;  // "agmh"
-inline constexpr uint16_t kHolderVersion = 1;
+inline constexpr uint16_t kHolderVersion = 2;
 
 enum class HolderMessageType : uint16_t {
   kHello = 1,
@@ -27,23 +30,27 @@ enum class HolderMessageType : uint16_t {
   kEnd = 5,
   kAdd = 6,
   kRemove = 7,
+  kTake = 8,
+  kTaken = 9,
+  kLost = 10,
 };
 
 struct HolderMessage {
   uint32_t magic = kHolderMagic;
   uint16_t version = kHolderVersion;
   HolderMessageType type = HolderMessageType::kHello;
-  uint64_t cgroup_id = 0;  // kEnd: CLOCK_BOOTTIME at which the last daemon was lost, 0 = there was none
+  uint64_t cgroup_id = 0;
+  uint64_t count = 0;  // kEnd: CLOCK_BOOTTIME at which the last daemon was lost, 0 = there was none
 };
-static_assert(sizeof(HolderMessage) == 16);
+static_assert(sizeof(HolderMessage) == 24);
 
 struct ReceivedMessage {
   HolderMessage message;
   UniqueFd fd;  // when one came with it
 };
 
-// fd: -1 = none. Blocks at most as long as the socket's send timeout.
-absl::Status SendHolderMessage(int socket, const HolderMessage& message, int fd = -1);
+// fd: -1 = none. Blocks at most as long as the socket's send timeout; with MSG_DONTWAIT in `flags` not at all.
+absl::Status SendHolderMessage(int socket, const HolderMessage& message, int fd = -1, int flags = 0);
 // Unavailable when the other side is gone; FailedPrecondition when it speaks another version.
 absl::StatusOr<ReceivedMessage> ReceiveHolderMessage(int socket);
 

@@ -12,7 +12,7 @@
 namespace agentmon {
 namespace {
 
-constexpr size_t kBytes = sizeof(NotifySlot) * kNotifySlots;
+constexpr size_t kBytes = sizeof(NotifyShared);
 
 }  // namespace
 
@@ -33,7 +33,7 @@ absl::StatusOr<NotifyJournal> NotifyJournal::Open(UniqueFd fd) {
     return absl::FailedPreconditionError("the journal has another size");
   void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return ErrnoStatus(errno, "map the journal");
-  return NotifyJournal(std::move(fd), absl::MakeSpan(static_cast<NotifySlot*>(memory), kNotifySlots));
+  return NotifyJournal(std::move(fd), static_cast<NotifyShared*>(memory));
 }
 
 }  // namespace agentmon

@@ -1,8 +1,7 @@
-// Memory shared by the daemon and the holder: the requests that the daemon has taken and not yet answered.
+// NotifyShared in memory that goes from one daemon to the next, by way of the holder.
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "common/base/unique_fd.h"
 #include "daemon/probe/notify_slot.h"
 
@@ -16,13 +15,13 @@ class NotifyJournal {
 
   int fd() const { return fd_.get(); }
   // Mapped until the process ends: threads that hang may write there after everything else is gone.
-  absl::Span<NotifySlot> slots() const { return slots_; }
+  NotifyShared& shared() const { return *shared_; }
 
  private:
-  NotifyJournal(UniqueFd fd, absl::Span<NotifySlot> slots) : fd_(std::move(fd)), slots_(slots) {}
+  NotifyJournal(UniqueFd fd, NotifyShared* shared) : fd_(std::move(fd)), shared_(shared) {}
 
   UniqueFd fd_;
-  absl::Span<NotifySlot> slots_;
+  NotifyShared* shared_;
 };
 
 }  // namespace agentmon

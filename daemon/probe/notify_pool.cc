@@ -1,5 +1,7 @@
 #include "daemon/probe/notify_pool.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -20,8 +22,10 @@ constexpr absl::Duration kGuardTick = absl::Milliseconds(25);
 constexpr absl::Duration kStopWait = absl::Milliseconds(500);
 constexpr int kQuietTicks = 40;   // then the guard sleeps until there is traffic
 constexpr uint64_t kWakeKey = 0;  // no cgroup has this id
+constexpr int kCallBack = SIGUSR1;
 constexpr int64_t kIdle = 0;
 constexpr int64_t kReplaced = -1;
+constexpr int64_t kReceive_ns = 10'000'000;  // longer in the receiving call: somebody else got the request
 
 // An agent waits for this thread: on a busy machine it must not queue for a processor. Not a real-time class:
 // its threads do not take the caller's processor over on a synchronous wake-up, which costs more than it
@@ -42,8 +46,8 @@ struct ServingThread {
   NotifySlot* slot = nullptr;
   std::unique_ptr<NotifyServer> server;
   std::thread thread;
-  // When it took up the request that it is busy with; kIdle, or kReplaced once the guard has given its lane
-  // away.
+  // When it went to take the request that it is busy with; kIdle, or kReplaced once the guard has given its
+  // lane away.
   std::atomic<int64_t> since_ns{0};
   std::atomic<uint64_t> cgroup_id{0};  // of that request, until it is recorded
   bool ended = false;                  // guarded by the pool's mutex
@@ -51,7 +55,7 @@ struct ServingThread {
 
 struct NotifyPool::State {
   Options options;
-  std::vector<NotifySlot> own_slots;
+  std::unique_ptr<NotifyShared> own_shared;
   std::vector<UniqueFd> lanes;  // epoll descriptors
   UniqueFd wake;                // readable once the pool stops
   std::atomic<bool> stopping{false};
@@ -99,7 +103,7 @@ absl::Status NotifyPool::State::OpenLanes() {
 }
 
 NotifySlot* NotifyPool::State::FreeSlot() const {
-  for (NotifySlot& slot : options.slots) {
+  for (NotifySlot& slot : options.shared->slots) {
     bool used = false;
     for (const auto& thread : threads) used = used || thread->slot == &slot;
     if (!used) return &slot;
@@ -157,16 +161,18 @@ void NotifyPool::State::Serve(ServingThread& thread) {
 
 bool NotifyPool::State::ServeOne(ServingThread& thread, Listener& listener) {
   NotifySlot& slot = *thread.slot;
+  slot.request.id = 0;
   slot.cgroup_id.store(listener.cgroup_id, std::memory_order_relaxed);
-  if (ReceiveNotify(listener.fd.get(), &slot.request) != ReceiveResult::kRequest) {
-    slot.cgroup_id.store(0, std::memory_order_relaxed);
-    return true;
-  }
   thread.cgroup_id = listener.cgroup_id;
   thread.since_ns.store(NowNs(), std::memory_order_release);
+  options.shared->TurnsOf(listener.cgroup_id).fetch_add(1, std::memory_order_relaxed);
   requests.fetch_add(1);
   if (guard_sleeps) WakeGuard();
-  Work(thread, listener);
+  if (ReceiveNotify(listener.fd.get(), &slot.request) == ReceiveResult::kRequest) {
+    Work(thread, listener);
+  } else {
+    slot.cgroup_id.store(0, std::memory_order_relaxed);
+  }
   return thread.since_ns.exchange(kIdle) != kReplaced;
 }
 
@@ -241,10 +247,15 @@ bool NotifyPool::State::LookAfterAll(std::shared_ptr<State> self) {
 
 void NotifyPool::State::LookAfter(std::shared_ptr<State> self, ServingThread& thread, int64_t now) {
   int64_t since = thread.since_ns;
-  if (since <= kIdle || now - since < options.hang_ns) return;
+  if (since <= kIdle || now - since < kReceive_ns) return;
   const std::shared_ptr<Listener> listener = Find(thread.cgroup_id);
   const bool answered = thread.slot->cgroup_id == 0;
   const uint64_t id = thread.slot->request.id;
+  if (!answered && id == 0) {  // it comes back with nothing; again at the next tick when it was not there yet
+    pthread_kill(thread.thread.native_handle(), kCallBack);
+    return;
+  }
+  if (now - since < options.hang_ns) return;
   absl::MutexLock lock(&mutex);
   // The exchange fails when the thread has gone on meanwhile, and with it what was read above.
   const bool replace = CanStartThread();
@@ -268,11 +279,14 @@ void NotifyPool::State::ReapEnded() {
 absl::StatusOr<std::unique_ptr<NotifyPool>> NotifyPool::Start(Options options) {
   auto state = std::make_shared<State>();
   state->options = std::move(options);
-  if (state->options.slots.empty()) {
-    state->own_slots = std::vector<NotifySlot>(kNotifySlots);
-    state->options.slots = absl::MakeSpan(state->own_slots);
+  if (state->options.shared == nullptr) {
+    state->own_shared = std::make_unique<NotifyShared>();
+    state->options.shared = state->own_shared.get();
   }
   RETURN_IF_ERROR(state->OpenLanes());
+  struct sigaction nothing {};
+  nothing.sa_handler = +[](int) {};  // and no SA_RESTART: it is there to interrupt
+  sigaction(kCallBack, &nothing, nullptr);
   {
     absl::MutexLock lock(&state->mutex);
     for (int lane = 0; lane < state->options.lanes; ++lane) {
@@ -325,6 +339,11 @@ absl::Status NotifyPool::Add(uint64_t cgroup_id, UniqueFd fd) {
 }
 
 void NotifyPool::Remove(uint64_t cgroup_id) { state_->Drop(cgroup_id); }
+
+void NotifyPool::Each(const std::function<void(uint64_t, int)>& callback) const {
+  absl::MutexLock lock(&state_->mutex);
+  for (const auto& [cgroup_id, listener] : state_->listeners) callback(cgroup_id, listener->fd.get());
+}
 
 size_t NotifyPool::listeners() const {
   absl::MutexLock lock(&state_->mutex);

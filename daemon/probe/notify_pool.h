@@ -5,6 +5,10 @@
 // while there is traffic: looking at a caller's memory or files can hang (a FUSE server that is stopped, or
 // that waits for us), and then the guard answers, and another thread takes the lane over. From then on less
 // is looked at for that session.
+//
+// A daemon that stands still as a whole is looked after by the holder, which then answers in its place. When both
+// read for a moment, the one that gets nothing hangs in the receiving call: the guard calls threads back from it
+// by SIGUSR1, which the pool takes for itself.
 #pragma once
 
 #include <atomic>
@@ -18,7 +22,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/types/span.h"
 #include "common/base/unique_fd.h"
 #include "daemon/probe/notify_slot.h"
 
@@ -48,9 +51,8 @@ class NotifyPool {
  public:
   struct Options {
     int lanes = 2;
-    // At least `lanes` of them. Zeroed, outliving the process's threads; shared with the holder, or the
-    // pool's own when empty.
-    absl::Span<NotifySlot> slots;
+    // Outlives the process's threads; shared with the holder, or the pool's own when null.
+    NotifyShared* shared = nullptr;
     std::function<std::unique_ptr<NotifyServer>()> make_server;
     int64_t hang_ns = 100'000'000;
   };
@@ -63,6 +65,8 @@ class NotifyPool {
   absl::Status Add(uint64_t cgroup_id, UniqueFd listener);
   void Remove(uint64_t cgroup_id);
   size_t listeners() const;
+  // Calls back with each listener, under the pool's lock.
+  void Each(const std::function<void(uint64_t cgroup_id, int fd)>& callback) const;
 
  private:
   struct State;

@@ -65,7 +65,7 @@ absl::Status NotifyProbe::Attach(RecordSink& sink) {
   queue_ = RecordQueue::Create(core_, sink, options_.queue_bytes);
   NotifyPool::Options pool;
   pool.lanes = options_.lanes;
-  pool.slots = options_.slots;
+  pool.shared = options_.shared;
   pool.make_server = [calls = calls_, queue = queue_, dedupe = options_.dedupe] {
     return std::make_unique<FileCallServer>(calls, queue, dedupe);
   };

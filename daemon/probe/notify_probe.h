@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "absl/types/span.h"
 #include "common/base/task_runner.h"
 #include "common/base/unique_fd.h"
 #include "daemon/probe/call_table.h"
@@ -23,7 +22,7 @@ class NotifyProbe : public Probe {
   struct Options {
     int lanes = 2;  // serving threads; one more guards them
     size_t queue_bytes = size_t{8} << 20;
-    absl::Span<NotifySlot> slots;        // shared with the holder; empty: none
+    NotifyShared* shared = nullptr;      // with the holder; null: none
     std::shared_ptr<OpenDedupe> dedupe;  // is told of opens for writing; may be null
   };
   // Core thread. `core` must outlive the probe.
@@ -38,6 +37,12 @@ class NotifyProbe : public Probe {
   // Only for sessions that have ended: without a listener elsewhere, mediated calls of what is left fail with
   // ENOSYS.
   void RemoveListener(uint64_t cgroup_id);
+  // Calls back with each listener that is served.
+  void EachListener(const std::function<void(uint64_t cgroup_id, int fd)>& callback) const {
+    pool_->Each(callback);
+  }
+  // Requests that were answered unseen.
+  void CountLost(uint64_t requests) { queue_->CountLost(requests); }
   // Core thread: hands over what waits.
   void Drain() { queue_->Drain(); }
 

@@ -51,7 +51,7 @@ class ProcessProbe : public Probe {
   // A process of the watched tree is still running.
   bool Watches(uint32_t number) const;
 
-  // Every process that is in a session of the ring now.
+  // Every process that is in a session of the ring now, or watched.
   absl::StatusOr<std::vector<SeedProcess>> ListSessionProcesses() const;
   // Every process on the host.
   absl::StatusOr<std::vector<am_task>> ListTasks() const { return tasks_->List(); }
@@ -61,6 +61,7 @@ class ProcessProbe : public Probe {
   absl::Status Load();
   absl::Status CollectPasses(TreeClosure& closure, const std::function<absl::Status(pid_t)>& move_one);
   std::vector<uint32_t> WatchedPids(uint32_t number) const;
+  uint32_t WatchOf(uint32_t pid) const;  // the number of the watch that it is in, 0 = none
   absl::Status ReadEdges(TreeClosure* closure, uint64_t since_ns);
   absl::Status CheckRoot(pid_t root, const std::vector<am_task>& tasks, ProcessKey* key) const;
 

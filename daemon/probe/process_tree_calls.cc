@@ -127,6 +127,12 @@ std::vector<uint32_t> ProcessProbe::WatchedPids(uint32_t number) const {
   return pids;
 }
 
+uint32_t ProcessProbe::WatchOf(uint32_t pid) const {
+  uint32_t number = 0;
+  if (__atomic_load_n(&bpf_->bss->watch_count, __ATOMIC_SEQ_CST) == 0) return 0;
+  return bpf_map_lookup_elem(bpf_map__fd(bpf_->maps.watched), &pid, &number) == 0 ? number : 0;
+}
+
 void ProcessProbe::Unwatch(uint32_t number) {
   // Whoever forks meanwhile hands the number on: until nobody is left.
   for (std::vector<uint32_t> pids = WatchedPids(number); !pids.empty(); pids = WatchedPids(number)) {
@@ -144,8 +150,11 @@ absl::StatusOr<std::vector<SeedProcess>> ProcessProbe::ListSessionProcesses() co
   const ProcFs proc;
   std::vector<SeedProcess> seeds;
   for (const am_task& task : tasks) {
-    if (task.alive == 0 || task.cgroup_id == 0 || !ring_.HasSession(task.cgroup_id)) continue;
-    SeedProcess seed{ToKey(task.key), ToKey(task.parent), task.cgroup_id, task.uid, ""};
+    // As its records say it: who is watched is told by its pid, wherever it is.
+    const uint32_t watch = WatchOf(task.key.pid);
+    const uint64_t owner = watch != 0 ? AM_WATCHED | watch : task.cgroup_id;
+    if (task.alive == 0 || owner == 0 || (watch == 0 && !ring_.HasSession(owner))) continue;
+    SeedProcess seed{ToKey(task.key), ToKey(task.parent), owner, task.uid, ""};
     if (auto exe = proc.Executable(seed.key.pid); exe.ok()) seed.exe = *std::move(exe);
     seeds.push_back(std::move(seed));
   }

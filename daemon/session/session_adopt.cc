@@ -86,9 +86,7 @@ void SessionManager::AdoptPrepared(const Caller& caller, const v1::AdoptRequest&
   auto made = Make(policy->request.owner.uid, v1::Session::ADOPT);
   if (!made.ok()) return done(made.status());
   const StatePtr state = *made;
-  state->info.set_name(request.name());
-  state->info.set_workspace(request.workspace());
-  *state->info.mutable_labels() = request.labels();
+  agentmon::Describe(request.name(), request.workspace(), request.labels(), state->info);
   if (const auto argv = proc_.Argv(request.pid()); argv.ok()) SetCommand(state->info, *argv);
   state->info.mutable_first_process()->set_pid(request.pid());
   BeginPolicy(state, policy);
@@ -177,6 +175,7 @@ void SessionManager::FinishWatch(const Caller& caller, pid_t pid, uint64_t watch
       absl::UnavailableError("a watched tree stays where it is: only its processes are seen");
   for (const v1::Source source : {v1::NETWORK, v1::FANOTIFY, v1::NOTIFY}) SetSource(state, source, not_moved);
   Save(state);
+  deps_.observation.SessionMembersChanged();
   Emit(*state, v1::SessionChange::STARTED, absl::StrCat("watching pid ", pid));
   done(state->info);
 }

@@ -117,6 +117,7 @@ void SessionManager::BeginStop(const StatePtr& state, const v1::StopRequest& req
 
 void SessionManager::End(const StatePtr& state, const std::string& reason) {
   if (state->ended) return;
+  ForgetClient(state);
   // What is on its way from the kernel still belongs to the session: take it in first.
   deps_.observation.RemoveSession(state->cgroup_id);
   deps_.last_events(state->info.id());
@@ -138,7 +139,6 @@ void SessionManager::End(const StatePtr& state, const std::string& reason) {
     deps_.cgroups.Unwatch(id);
     RemoveCgroup(state, 50);
   }
-  deps_.files.Remove(id);
   Save(state);
   const auto [first, last] = waiters_.equal_range(id);
   std::vector<std::shared_ptr<Waiter>> ready;

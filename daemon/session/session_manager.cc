@@ -1,5 +1,6 @@
 #include "daemon/session/session_manager.h"
 
+#include <fcntl.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -63,6 +64,20 @@ absl::Status CheckStartFields(const std::string& name, const std::string& worksp
   return absl::OkStatus();
 }
 
+void Describe(const std::string& name, const std::string& workspace,
+              const google::protobuf::Map<std::string, std::string>& labels, v1::Session& session) {
+  session.set_name(name);
+  session.set_workspace(workspace);
+  Redactor::RedactText(session.mutable_name());
+  Redactor::RedactPath(session.mutable_workspace());
+  for (const auto& [key, value] : labels) {
+    std::string shown_key = key, shown_value = value;
+    Redactor::RedactNamed(key, &shown_value);
+    Redactor::RedactText(&shown_key);
+    (*session.mutable_labels())[shown_key] = std::move(shown_value);
+  }
+}
+
 void SetCommand(v1::Session& session, const std::vector<std::string>& argv) {
   Event event;  // shown and stored like an exec's arguments, so secrets go the same way
   size_t kept = 0;
@@ -95,7 +110,10 @@ SessionManager::SessionManager(SessionDeps deps, SessionLimits limits)
 SessionManager::~SessionManager() {
   *alive_ = false;
   deps_.policies.SetNotice(nullptr);
-  for (const auto& [id, state] : sessions_) deps_.cgroups.Unwatch(id);
+  for (const auto& [id, state] : sessions_) {
+    deps_.cgroups.Unwatch(id);
+    ForgetClient(state);
+  }
 }
 
 absl::Status SessionManager::CheckMayStart(const Caller& caller) const {
@@ -174,9 +192,7 @@ absl::StatusOr<v1::StartResponse> SessionManager::StartPrepared(const Caller& ca
                                                                 const Policies::PreparedPtr& policy) {
   RETURN_IF_ERROR(CheckMayStart(caller));  // others may have started meanwhile
   ASSIGN_OR_RETURN(const StatePtr state, Make(caller.uid, v1::Session::RUN));
-  state->info.set_name(request.name());
-  state->info.set_workspace(request.workspace());
-  *state->info.mutable_labels() = request.labels();
+  agentmon::Describe(request.name(), request.workspace(), request.labels(), state->info);
   SetCommand(state->info, {request.command().begin(), request.command().end()});
   state->token = RandomBytes(32);
   by_token_[state->token] = state;
@@ -187,6 +203,7 @@ absl::StatusOr<v1::StartResponse> SessionManager::StartPrepared(const Caller& ca
       End(state, "its first process never came");
     }
   });
+  WatchClient(state, caller);
   // A migration soon after another one takes 14 us in place of 10 to 15 ms (the kernel's cgroup lock stays
   // in writer mode for a while), so the lock is taken now, while the caller starts its shim.
   const bool posted [[maybe_unused]] =
@@ -202,6 +219,24 @@ absl::StatusOr<v1::StartResponse> SessionManager::StartPrepared(const Caller& ca
     if (source.source() == v1::FANOTIFY && source.active()) response.set_mount_namespace(true);
   }
   return response;
+}
+
+// Nobody else has the token: without its client the session can only wait for the end of its time.
+void SessionManager::WatchClient(const StatePtr& state, const Caller& caller) {
+  if (caller.pidfd == nullptr) return;
+  // A duplicate: several sessions may have the same client.
+  state->client = UniqueFd(::fcntl(caller.pidfd->get(), F_DUPFD_CLOEXEC, 3));
+  if (!state->client.valid()) return;
+  const absl::Status watched = deps_.core.WatchFd(state->client.get(), [this, state] {
+    ForgetClient(state);
+    if (!state->attaching) End(state, "its client ended before its first process came");
+  });
+  if (!watched.ok()) state->client.Reset();
+}
+
+void SessionManager::ForgetClient(const StatePtr& state) {
+  if (state->client.valid()) deps_.core.UnwatchFd(state->client.get());
+  state->client.Reset();
 }
 
 void SessionManager::Attach(const Caller& caller, const v1::AttachRequest& request,
@@ -244,6 +279,7 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
     End(state, "its first process could not be moved into it");
     return done(WithContext(moved, "move the agent into its session"));
   }
+  ForgetClient(state);
   state->shim_pid = caller.pid;
   state->populated_once = true;
   SetSource(state, v1::FANOTIFY,
@@ -394,22 +430,44 @@ void SessionManager::OnEvent(const Event& event) {
   }
 }
 
+// The file first: that of an ended session goes once the end is stored, which may be at once, or much later when
+// the disk is full.
 void SessionManager::Save(const StatePtr& state) {
+  if (state->info.origin() != v1::Session::WATCH) {
+    if (const absl::Status s = deps_.files.Write(state->info); !s.ok()) LogWarning(s.message());
+  }
   deps_.save(state->info);
-  if (state->ended || state->info.origin() == v1::Session::WATCH) return;
-  if (const absl::Status s = deps_.files.Write(state->info); !s.ok()) LogWarning(s.message());
 }
 
-void SessionManager::Emit(const SessionState& state, v1::SessionChange::What what, absl::string_view detail,
-                          uint64_t gap_ns) {
+Event SessionManager::OwnEvent(const SessionState& state, v1::EventKind kind) const {
   Event event;
   event.set_wall_ns(absl::ToUnixNanos(deps_.clock.Wall()));
   event.set_boot_ns(deps_.clock.BootNs());
   event.set_session(state.info.id());
-  event.set_kind(v1::SESSION);
+  event.set_kind(kind);
   event.set_source(v1::DAEMON);
   event.set_uid(state.info.uid());
   event.set_count(1);
+  return event;
+}
+
+void SessionManager::ReportLoss(uint64_t cgroup_id, v1::Source source, absl::string_view where,
+                                uint64_t lost) {
+  const auto it = by_cgroup_.find(cgroup_id);
+  if (it == by_cgroup_.end()) return;
+  for (v1::SourceState& own : *it->second->info.mutable_sources()) {
+    if (own.source() == source) own.set_lost(own.lost() + lost);
+  }
+  Event event = OwnEvent(*it->second, v1::LOSS);
+  event.mutable_loss()->set_source(source);
+  event.mutable_loss()->set_where(std::string(where));
+  event.mutable_loss()->set_lost(lost);
+  deps_.events.OnEvent(event);
+}
+
+void SessionManager::Emit(const SessionState& state, v1::SessionChange::What what, absl::string_view detail,
+                          uint64_t gap_ns) {
+  Event event = OwnEvent(state, v1::SESSION);
   if (state.info.has_first_process()) *event.mutable_process() = state.info.first_process();
   event.mutable_session_change()->set_what(what);
   event.mutable_session_change()->set_detail(std::string(detail));

@@ -43,7 +43,8 @@ struct SessionDeps {
   Policies& policies;
   SessionFiles files;
   EventSink& events;                                    // session events go here
-  std::function<void(const v1::Session&)> save;         // to the store; never blocks
+  // To the store; never blocks. Who stores removes the file of an ended session, once that is done.
+  std::function<void(const v1::Session&)> save;
   std::function<void(const std::string&)> last_events;  // asks for what waits of a session that ends
 };
 
@@ -87,6 +88,9 @@ class SessionManager : public EventSink {
   // Which session a record's cgroup means: its id, or empty.
   std::string SessionOfCgroup(uint64_t cgroup_id) const;
 
+  // Stores that `lost` acts in the session of this cgroup were not recorded.
+  void ReportLoss(uint64_t cgroup_id, v1::Source source, absl::string_view where, uint64_t lost);
+
   // Counts events per session, and notices the end of watched trees.
   void OnEvent(const Event& event) override;
 
@@ -104,6 +108,8 @@ class SessionManager : public EventSink {
                    const Done<v1::AdoptResponse>& done);
   void FinishWatch(const Caller& caller, pid_t pid, uint64_t watch, const Policies::PreparedPtr& policy,
                    const Done<v1::Session>& done);
+  void WatchClient(const StatePtr& state, const Caller& caller);
+  void ForgetClient(const StatePtr& state);
   absl::StatusOr<StatePtr> Find(const Caller& caller, const std::string& which) const;
   void FinishAttach(const StatePtr& state, const Caller& caller, const std::string& no_namespace,
                     absl::Status moved, const Done<v1::AttachResponse>& done);
@@ -118,6 +124,7 @@ class SessionManager : public EventSink {
   void EndWhenSettled(const StatePtr& state, int tries_left);
   void RemoveCgroup(const StatePtr& state, int tries_left);
   void Save(const StatePtr& state);
+  Event OwnEvent(const SessionState& state, v1::EventKind kind) const;  // of the daemon, about this session
   void Emit(const SessionState& state, v1::SessionChange::What what, absl::string_view detail,
             uint64_t gap_ns = 0);
   void RecoverOne(const std::string& id, std::optional<v1::Session> known, uint64_t daemon_lost_ns);

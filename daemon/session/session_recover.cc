@@ -9,7 +9,13 @@ namespace agentmon {
 
 void SessionManager::Recover(uint64_t daemon_lost_ns) {
   std::map<std::string, v1::Session> known;
-  for (v1::Session& session : deps_.files.ReadAll()) known[session.id()] = session;
+  for (v1::Session& session : deps_.files.ReadAll()) {
+    if (session.state() == v1::Session::ENDED) {
+      deps_.save(session);  // its end could not be stored any more
+    } else {
+      known[session.id()] = session;
+    }
+  }
   for (const std::string& id : deps_.cgroups.Existing()) {
     const auto it = known.find(id);
     RecoverOne(id, it == known.end() ? std::nullopt : std::optional(it->second), daemon_lost_ns);
@@ -57,7 +63,7 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
   const uint64_t gap = daemon_lost_ns > 0 && now > daemon_lost_ns ? now - daemon_lost_ns : 0;
   Emit(*state, v1::SessionChange::ADOPTED, "found again by its cgroup");
   Emit(*state, v1::SessionChange::GAP,
-       "the daemon was away; counts of repeated acts of the ten seconds before may be too low", gap);
+       "the daemon was away; counts of repeated acts may be wrong by what happened in the second before", gap);
   // Its mount marks went with the daemon that made them; any process of the session has the same mounts.
   absl::Status mounts = absl::UnavailableError("no process of the session could be asked for its mounts");
   const auto pids = state->cgroup->Processes();

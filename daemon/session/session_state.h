@@ -15,6 +15,9 @@ namespace agentmon {
 // Lengths of what a client gives, for Start and Adopt.
 absl::Status CheckStartFields(const std::string& name, const std::string& workspace,
                               const google::protobuf::Map<std::string, std::string>& labels);
+// What a client says of its session, without secrets.
+void Describe(const std::string& name, const std::string& workspace,
+              const google::protobuf::Map<std::string, std::string>& labels, v1::Session& session);
 // As much of argv as is kept for display.
 void SetCommand(v1::Session& session, const std::vector<std::string>& argv);
 
@@ -26,6 +29,7 @@ struct SessionManager::SessionState {
   uint64_t cgroup_id = 0;        // of the cgroup, or the watch's number
   std::string token;             // until Arm
   pid_t shim_pid = 0;            // who attached, until Arm
+  UniqueFd client;               // pidfd of who asked for it, watched until its first process comes
   bool attaching = false;        // the migration is under way
   bool populated_once = false;
   bool ending = false;  // empty, its last records are awaited

@@ -202,16 +202,48 @@ TEST_CASE("a database of a newer agentmon is refused, named, and left alone") {
   CHECK(damaged.dir().Names(".corrupt-").empty());
 }
 
-TEST_CASE("a wrong owner and mode are put right") {
+TEST_CASE("a database that is open to others is closed to them") {
   Damaged damaged;
-  REQUIRE(::chmod(damaged.database().c_str(), 0) == 0);
-  if (::geteuid() == 0) REQUIRE(::chown(damaged.database().c_str(), 65534, 65534) == 0);
+  REQUIRE(::chmod(damaged.database().c_str(), 0666) == 0);
   auto store = damaged.Open();
   CHECK(QuerySession(*store, "session-1").size() == 500);
   struct stat st;
   REQUIRE(::stat(damaged.database().c_str(), &st) == 0);
-  CHECK(st.st_uid == ::geteuid());
   CHECK((st.st_mode & 07777) == 0600);
+}
+
+TEST_CASE("a database, log or shared memory of somebody else's or without a mode is refused, named, and left alone") {
+  for (const char* suffix : {"", "-wal", "-shm"}) {
+    Damaged damaged;
+    FakeClock clock;
+    const std::string name = damaged.database() + suffix;
+    if (!std::filesystem::exists(name)) WriteFile(name, "");
+    const auto refusal = [&] {
+      const absl::Status status = EventStore::Open(OptionsFor(damaged.dir(), clock)).status();
+      CHECK(absl::IsFailedPrecondition(status));
+      CHECK(damaged.dir().Names(".corrupt-").empty());
+      return std::string(status.message());
+    };
+    for (const mode_t mode : {0, 0400, 0066}) {
+      REQUIRE(::chmod(name.c_str(), mode) == 0);
+      const std::string message = refusal();
+      INFO(message);
+      CHECK(message.find(name + " has mode 0") == 0);
+      CHECK(message.find("chmod 600 it") != std::string::npos);
+      struct stat st;
+      REQUIRE(::stat(name.c_str(), &st) == 0);
+      CHECK((st.st_mode & 07777) == mode);
+    }
+    REQUIRE(::chmod(name.c_str(), 0600) == 0);
+    if (::geteuid() == 0) {
+      REQUIRE(::chown(name.c_str(), 65534, 65534) == 0);
+      const std::string message = refusal();
+      INFO(message);
+      CHECK(message.find(name + " belongs to uid 65534, not to uid 0: chown it") == 0);
+      REQUIRE(::chown(name.c_str(), 0, 0) == 0);
+    }
+    CHECK(QuerySession(*damaged.Open(), "session-1").size() == 500);
+  }
 }
 
 TEST_CASE(

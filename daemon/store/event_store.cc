@@ -1,5 +1,6 @@
 #include "daemon/store/event_store.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,6 +33,10 @@ EventStore::EventStore(Options options, StateDir dir)
       writer_(dir_, *options.clock, intake_, [&] {
         options.writer.on_file_changed = [this] { readers_.OnFileChanged(); };
         options.writer.on_idle = [this] { readers_.Shrink(); };
+        options.writer.on_session_ended = [this, next = options.writer.on_session_ended](const std::string& id) {
+          OnSessionWritten(id);
+          if (next) next(id);
+        };
         return std::move(options.writer);
       }()) {}
 
@@ -45,6 +50,10 @@ void EventStore::Close(absl::Duration patience) {
 void EventStore::OnEvent(const Event& event) { intake_.PushEvent(event); }
 
 void EventStore::UpsertSession(const v1::Session& session) {
+  {
+    absl::MutexLock lock(&mutex_);  // before the writer can have it
+    if (session.ended_ns() != 0 && unwritten_.size() < kMostEndedOwners) unwritten_[session.id()] = session;
+  }
   intake_.PushSession(session);
   absl::MutexLock lock(&mutex_);
   owners_[session.id()] = session.uid();
@@ -88,11 +97,38 @@ absl::Status EventStore::Noticed(absl::Status status) {
 
 absl::Status EventStore::Query(const QueryOptions& options, const QueryCallback& callback) {
   ASSIGN_OR_RETURN(ReaderPool::Lease reader, Reader());
-  return Noticed(EventQuery(*reader, options).Run(callback));
+  const absl::Status status = EventQuery(*reader, options).Run(callback);
+  // Known, only none of its events is written yet.
+  if (absl::IsNotFound(status) && FindUnwritten(options.filter.session(), options.viewer)) return absl::OkStatus();
+  return Noticed(status);
+}
+
+void EventStore::OnSessionWritten(const std::string& id) {
+  absl::MutexLock lock(&mutex_);
+  unwritten_.erase(id);
+}
+
+std::vector<v1::Session> EventStore::Unwritten(Viewer viewer) const {
+  std::vector<v1::Session> sessions;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [id, session] : unwritten_) {
+    if (!viewer.has_value() || *viewer == session.uid()) sessions.push_back(session);
+  }
+  return sessions;
+}
+
+std::optional<v1::Session> EventStore::FindUnwritten(absl::string_view key, Viewer viewer) const {
+  for (v1::Session& session : Unwritten(viewer)) {
+    if (session.id() == key || (!key.empty() && session.name() == key)) return std::move(session);
+  }
+  return std::nullopt;
 }
 
 absl::StatusOr<v1::Session> EventStore::FindSession(absl::string_view key, Viewer viewer) {
-  ASSIGN_OR_RETURN(ReaderPool::Lease reader, Reader());
+  absl::StatusOr<ReaderPool::Lease> opened = Reader();
+  if (auto session = FindUnwritten(key, viewer)) return *std::move(session);
+  if (!opened.ok()) return opened.status();
+  ReaderPool::Lease reader = *std::move(opened);
   absl::StatusOr<FoundSession> found = agentmon::FindSession(*reader, key, viewer);
   if (!found.ok()) return Noticed(found.status());
   return std::move(found->session);
@@ -102,6 +138,13 @@ absl::StatusOr<std::vector<v1::Session>> EventStore::ListSessions(Viewer viewer,
   ASSIGN_OR_RETURN(ReaderPool::Lease reader, Reader());
   absl::StatusOr<std::vector<v1::Session>> sessions = agentmon::ListSessions(*reader, viewer, ended, limit);
   if (!sessions.ok()) return Noticed(sessions.status());
+  // What ended meanwhile takes the place of what the database says of it.
+  for (v1::Session& session : Unwritten(viewer)) {
+    const auto is_this = [&](const v1::Session& known) { return known.id() == session.id(); };
+    sessions->erase(std::remove_if(sessions->begin(), sessions->end(), is_this), sessions->end());
+    if (ended) sessions->insert(sessions->begin(), std::move(session));
+  }
+  if (limit != 0 && sessions->size() > limit) sessions->resize(limit);
   return sessions;
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,7 +50,8 @@ class EventStore : public EventSink {
   };
 
   // Fails only when the daemon must not run with this directory: PermissionDenied or NotFound (it is not
-  // ours, or cannot be made), FailedPrecondition (a database of a newer agentmon). Otherwise see Status().
+  // ours, or cannot be made), FailedPrecondition (a database of a newer agentmon, or files of it that are
+  // not ours to read and write). Otherwise see Status().
   static absl::StatusOr<std::unique_ptr<EventStore>> Open(Options options);
   ~EventStore() override;  // Close(2 s)
 
@@ -83,6 +85,9 @@ class EventStore : public EventSink {
   absl::Status LoadOwners();
   absl::StatusOr<ReaderPool::Lease> Reader();
   absl::Status Noticed(absl::Status status);
+  void OnSessionWritten(const std::string& id);
+  std::vector<v1::Session> Unwritten(Viewer viewer) const;
+  std::optional<v1::Session> FindUnwritten(absl::string_view key, Viewer viewer) const;
 
   const StateDir dir_;
   Intake intake_;
@@ -92,7 +97,9 @@ class EventStore : public EventSink {
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<std::string, uint32_t> owners_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::string> ended_ ABSL_GUARDED_BY(mutex_);  // of owners_, oldest first
-  std::string damage_ ABSL_GUARDED_BY(mutex_);             // found by a reader
+  // Sessions that have ended and wait to be written: the database does not know their end, or them, yet.
+  std::map<std::string, v1::Session> unwritten_ ABSL_GUARDED_BY(mutex_);
+  std::string damage_ ABSL_GUARDED_BY(mutex_);  // found by a reader
 };
 
 }  // namespace agentmon

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 
@@ -102,20 +103,24 @@ absl::StatusOr<bool> StateDir::IsPlain(const std::string& name) const {
   return S_ISREG(st.st_mode) && st.st_nlink == 1;
 }
 
-absl::StatusOr<bool> StateDir::FixOwnerAndMode(const std::string& name) const {
+absl::StatusOr<bool> StateDir::CheckOwnerAndMode(const std::string& name) const {
   struct stat st;
   if (::fstatat(fd_.get(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0) return false;
-  const bool owner_wrong = st.st_uid != ::geteuid();
-  const bool mode_wrong = (st.st_mode & 07777) != 0600;
-  if (owner_wrong &&
-      ::fchownat(fd_.get(), name.c_str(), ::geteuid(), ::getegid(), AT_SYMLINK_NOFOLLOW) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("chown ", name));
+  const std::string file = absl::StrCat(path_, "/", name);
+  if (st.st_uid != ::geteuid()) {
+    return absl::FailedPreconditionError(absl::StrCat(file, " belongs to uid ", st.st_uid, ", not to uid ",
+                                                      ::geteuid(), ": chown it, or move it away"));
   }
+  if ((st.st_mode & 0600) != 0600) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s has mode %04o, so that its owner may not read and write it: chmod 600 it, or move it away", file,
+        st.st_mode & 07777));
+  }
+  if ((st.st_mode & 07777) == 0600) return false;
   // Nobody else can replace the name between the check and this: the directory is 0700 and ours.
-  if (mode_wrong && ::fchmodat(fd_.get(), name.c_str(), 0600, 0) != 0) {
+  if (::fchmodat(fd_.get(), name.c_str(), 0600, 0) != 0)
     return ErrnoStatus(errno, absl::StrCat("chmod 0600 ", name));
-  }
-  return owner_wrong || mode_wrong;
+  return true;
 }
 
 // A log that SQLite does not take for one it would overwrite. One with a good header and torn frames
@@ -144,10 +149,10 @@ absl::StatusOr<std::string> StateDir::PrepareDatabase(absl::Time now) const {
   }
   bool fixed = false;
   for (const char* name : {kDatabase, kLog, kShared}) {
-    ASSIGN_OR_RETURN(const bool changed, FixOwnerAndMode(name));
+    ASSIGN_OR_RETURN(const bool changed, CheckOwnerAndMode(name));
     fixed |= changed;
   }
-  if (fixed) LogWarning("owner or mode of ", database_path(), " was wrong; it is ours and 0600 now");
+  if (fixed) LogWarning(database_path(), " was open to others; its mode is 0600 now");
   ASSIGN_OR_RETURN(const bool garbage, LogIsGarbage());
   std::string done;
   // SQLite deletes the log of an empty database.

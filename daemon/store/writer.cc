@@ -228,6 +228,7 @@ absl::Status Writer::WriteBatch() {
 
 absl::Status Writer::PutAll(size_t chunks, const Intake::Losses& losses) {
   used_events_ = 0;
+  ended_in_batch_.clear();
   if (replay_sessions_) {
     v1::Session session;
     for (const auto& [id, bytes] : live_sessions_) {
@@ -258,6 +259,7 @@ absl::Status Writer::PutChunk(const Intake::Chunk& chunk) {
       RETURN_IF_ERROR(file_->PutSession(session, bytes));
       live_sessions_.erase(session.id());
       if (session.ended_ns() == 0) live_sessions_[session.id()] = std::string(bytes);
+      if (session.ended_ns() != 0) ended_in_batch_.push_back(session.id());
     }
   }
   return absl::OkStatus();
@@ -288,6 +290,9 @@ absl::Status Writer::PutLoss(const std::string& session, v1::Source source, cons
 
 // After a commit: gives the events, now with their numbers, to the subscribers.
 void Writer::Published(size_t chunks) {
+  for (const std::string& id : ended_in_batch_) {
+    if (options_.on_session_ended) options_.on_session_ended(id);
+  }
   size_t next = 0;
   for (size_t i = 0; i < chunks; ++i) {
     Intake::Chunk& chunk = pending_.front();

@@ -36,6 +36,8 @@ class Writer {
     absl::Duration gather = absl::Milliseconds(50);
     absl::Duration idle_after = absl::Seconds(5);
     OnStored on_stored;
+    // Writer thread: the end of a session is in the database.
+    std::function<void(const std::string& id)> on_session_ended;
     std::function<void()> on_file_changed;  // readers must open the database anew
     std::function<void()> on_idle;
   };
@@ -52,7 +54,7 @@ class Writer {
   ~Writer();
 
   // Opens the database and starts the thread. An error only when the daemon must not run on this database
-  // (FailedPrecondition: newer schema); any other trouble stands in state() and is tried again.
+  // (FailedPrecondition: newer schema, or a file that is not ours to read and write); any other trouble stands in state() and is tried again.
   absl::Status Start();
   // Writes what waits, but tries no longer than `patience`, folds the log in and closes.
   void Stop(absl::Duration patience);
@@ -99,6 +101,7 @@ class Writer {
   std::vector<Event> events_;  // of the batch; kept, since parsing into used ones is cheaper
   size_t used_events_ = 0;
   std::map<std::string, std::string> live_sessions_;  // for a new database
+  std::vector<std::string> ended_in_batch_;
   bool replay_sessions_ = false;
   std::string trouble_;
   std::string set_aside_;

@@ -16,5 +16,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const agentmon::Redactor redactor;
   if (!redactor.Redact(&event) && event.redacted()) std::abort();
   if (event.exec().argv_size() != args) std::abort();
+  const std::string once = event.SerializeAsString();
+  if (redactor.Redact(&event) || event.SerializeAsString() != once) std::abort();
+
+  std::string path(text), name(text);
+  agentmon::Redactor::RedactPath(&path);
+  agentmon::Redactor::RedactText(&name);
+  if (agentmon::Redactor::RedactPath(&path) || agentmon::Redactor::RedactText(&name)) std::abort();
   return 0;
 }

@@ -1,5 +1,6 @@
 // The holder: agents run on while there is no daemon, and nothing of theirs is lost between two daemons.
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/kernel/proc_fs.h"
 #include "daemon/holder/holder_client.h"
+#include "daemon/holder/holder_process.h"
 #include "daemon/probe/notify_probe.h"
 #include "tests/host/filtered_child.h"
 #include "tests/host/loop_task_runner.h"
@@ -32,8 +34,11 @@ struct Shared {
   std::atomic<int64_t> longest_ns{0};
   std::atomic<bool> stop{false};
   std::atomic<uint64_t> served{0};  // requests, by daemons
+  std::atomic<int> joined{0};       // daemons that have joined the holder
   std::atomic<int> ready{0};        // daemons that serve
   std::atomic<int> held{0};         // listeners that the last daemon was given back
+  std::atomic<uint64_t> unseen{0};  // requests that the holder says it has answered
+  std::atomic<bool> may_take{true};  // a daemon that has joined waits for it before it takes listeners over
 
   static Shared* Map() {
     void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -77,23 +82,35 @@ class Daemon {
     auto holder = StartOrJoinHolder(runtime_dir);
     if (!holder.ok()) _exit(3);
     NotifyPool::Options options;
-    options.slots = (*holder)->slots();
+    options.shared = &(*holder)->shared();
     options.make_server = [shared] { return std::make_unique<CountingServer>(shared); };
     auto pool = NotifyPool::Start(std::move(options));
     if (!pool.ok()) _exit(4);
     for (const auto& [cgroup_id, fd] : first) {
       if (!(*holder)->Add(cgroup_id, fd).ok() || !(*pool)->Add(cgroup_id, UniqueFd(fd)).ok()) _exit(5);
     }
+    shared->joined++;
+    while (!shared->may_take) usleep(1000);
     int held = 0;
     for (auto& listener : (*holder)->TakeHeld()) {
       ++held;
+      auto unseen = (*holder)->TakeOver(listener.cgroup_id);
+      if (!unseen.ok()) _exit(7);
+      shared->unseen += *unseen;
       if (!(*pool)->Add(listener.cgroup_id, std::move(listener.listener)).ok()) _exit(6);
     }
     shared->held = held;
     ++shared->ready;
-    for (;;) pause();
+    for (;;) {
+      pollfd told{(*holder)->fd(), POLLIN, 0};
+      poll(&told, 1, -1);
+      const auto unseen = (*holder)->Read();
+      if (!unseen.ok()) _exit(8);
+      for (const auto& u : *unseen) shared->unseen += u.requests;
+    }
   }
   ~Daemon() { Kill(); }
+  void Signal(int signal) { kill(pid_, signal); }
   void Kill() {
     if (pid_ <= 0) return;
     kill(pid_, SIGKILL);
@@ -104,6 +121,9 @@ class Daemon {
  private:
   pid_t pid_ = -1;
 };
+
+// The holder is this same program.
+__attribute__((constructor)) void RunHolder(int argc, char** argv) { RunHolderIfAsked(argc, argv); }
 
 bool HolderIsThere(const TempDir& dir) { return access((dir / "holder.sock").c_str(), F_OK) == 0; }
 
@@ -160,6 +180,70 @@ TEST_CASE("agents neither fail nor wait when daemons are killed in the middle of
   CHECK(WaitFor([&] { return !HolderIsThere(dir); }));
 }
 
+TEST_CASE("the holder answers until a new daemon takes the listener over, and says how often") {
+  TempDir dir;
+  Shared* shared = Shared::Map();
+  FilteredChild load([&] { return Load(shared, dir.path(), 1); });
+  UniqueFd listener = load.TakeListener();
+  load.Go();
+  Daemon first(shared, dir.path(), {{7, listener.get()}});
+  REQUIRE(WaitFor([&] { return shared->ready == 1; }));
+  listener.Reset();
+  REQUIRE(WaitFor([&] { return shared->served > 100; }));
+  shared->may_take = false;
+  first.Kill();
+  Daemon second(shared, dir.path(), {});
+  REQUIRE(WaitFor([&] { return shared->joined == 2; }));
+  const uint64_t calls = shared->calls;
+  CHECK(WaitFor([&] { return shared->calls > calls + 1000; }));
+  shared->longest_ns = 0;
+  CHECK(shared->unseen == 0);
+  const uint64_t served = shared->served;
+  shared->may_take = true;
+  CHECK(WaitFor([&] { return shared->served > served + 1000; }));
+  shared->stop = true;
+  CHECK(load.Wait() == 0);
+  CHECK(shared->errors == 0);
+  CHECK(shared->longest_ns < 1'000'000'000);
+  CHECK(shared->unseen >= 2000);
+}
+
+TEST_CASE("calls go on when the daemon stands still, are told to it, and are its own again afterwards") {
+  TempDir dir;
+  Shared* shared = Shared::Map();
+  FilteredChild load([&] { return Load(shared, dir.path(), 2); });
+  FilteredChild other([&] { return Load(shared, dir.path() + "/..", 1); });
+  UniqueFd listener = load.TakeListener(), other_listener = other.TakeListener();
+  Daemon daemon(shared, dir.path(), {{7, listener.get()}, {8, other_listener.get()}});
+  REQUIRE(WaitFor([&] { return shared->ready == 1; }));
+  listener.Reset();
+  other_listener.Reset();
+  load.Go();
+  other.Go();
+  for (int i = 0; i < 5; ++i) {
+    const uint64_t served = shared->served;
+    REQUIRE(WaitFor([&] { return shared->served > served + 100; }));
+    const uint64_t unseen = shared->unseen;
+    daemon.Signal(SIGSTOP);
+    const uint64_t calls = shared->calls;
+    CHECK(WaitFor([&] { return shared->calls > calls + 2000; }));
+    daemon.Signal(SIGCONT);
+    CHECK(WaitFor([&] { return shared->unseen > unseen + 1000; }));
+  }
+  const uint64_t served = shared->served;
+  CHECK(WaitFor([&] { return shared->served > served + 1000; }));
+  const uint64_t unseen = shared->unseen, calls = shared->calls;
+  CHECK(WaitFor([&] { return shared->calls > calls + 5000; }));
+  CHECK(shared->unseen == unseen);
+  shared->stop = true;
+  CHECK(load.Wait() == 0);
+  CHECK(other.Wait() == 0);
+  CHECK(shared->errors == 0);
+  CHECK(shared->longest_ns < 2'000'000'000);
+  // Each call is counted once, or at most twice where the daemon stood between taking and answering.
+  CHECK(shared->served + shared->unseen >= 2 * shared->calls);
+}
+
 TEST_CASE("a request that the dead daemon had taken is answered") {
   TempDir dir;
   Shared* shared = Shared::Map();
@@ -182,7 +266,7 @@ TEST_CASE("a request that the dead daemon had taken is answered") {
     auto holder = StartOrJoinHolder(dir.path());
     if (!holder.ok()) _exit(3);
     NotifyPool::Options options;
-    options.slots = (*holder)->slots();
+    options.shared = &(*holder)->shared();
     options.hang_ns = int64_t{3600} * 1'000'000'000;
     options.make_server = [shared] { return std::make_unique<Hang>(shared); };
     auto pool = NotifyPool::Start(std::move(options));

@@ -1,8 +1,10 @@
 // The threads that serve listeners: hanging, handing over, going.
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +13,7 @@
 #include <catch2/catch.hpp>
 
 #include "absl/synchronization/notification.h"
+#include "common/kernel/seccomp_listener.h"
 #include "daemon/probe/notify_pool.h"
 #include "tests/host/filtered_child.h"
 #include "tests/host/program.h"
@@ -135,6 +138,32 @@ TEST_CASE("a listener whose end is seen while somebody else holds it is left alo
   const auto before = cpu_ms();
   poll(nullptr, 0, 300);
   CHECK(cpu_ms() - before < 100);
+}
+
+TEST_CASE("a thread whose request another reader took is called back, and its lane goes on") {
+  auto behaviour = std::make_shared<Behaviour>();
+  auto pool = StartPool(behaviour);  // one lane: both sessions share it
+  FilteredChild contended(Calls(2000));
+  FilteredChild other(Calls(2000));
+  UniqueFd listener = contended.TakeListener();
+  const pid_t thief = fork();
+  if (thief == 0) {
+    for (;;) {
+      seccomp_notif request;
+      pollfd readable{listener.get(), POLLIN, 0};
+      if (poll(&readable, 1, -1) == 1 && ReceiveNotify(listener.get(), &request) == ReceiveResult::kRequest) {
+        ContinueNotify(listener.get(), request.id);
+      }
+    }
+  }
+  REQUIRE(pool->Add(1, std::move(listener)).ok());
+  REQUIRE(pool->Add(2, other.TakeListener()).ok());
+  contended.Go();
+  other.Go();
+  CHECK(contended.Wait(20) == 0);
+  CHECK(other.Wait(20) == 0);
+  kill(thief, SIGKILL);
+  waitpid(thief, nullptr, 0);
 }
 
 TEST_CASE("a pool with a hanging thread goes without waiting for it") {

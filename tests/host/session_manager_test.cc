@@ -153,7 +153,10 @@ TEST_CASE("a process that attaches is in the session's cgroup, and its death end
   CHECK(f.saved[id].end_reason() == "its last process ended");
   CHECK(f.Until([&] { return f.cgroups->Existing().empty(); }));
   CHECK(f.observation.sessions.empty());
-  CHECK(SessionFiles(f.dir + "/sessions").ReadAll().empty());
+  // Until the store has it.
+  const std::vector<v1::Session> files = SessionFiles(f.dir + "/sessions").ReadAll();
+  REQUIRE(files.size() == 1);
+  CHECK(files[0].state() == v1::Session::ENDED);
 }
 
 TEST_CASE("stop sends TERM first and kills what is deaf after the grace") {
@@ -171,6 +174,46 @@ TEST_CASE("stop sends TERM first and kills what is deaf after the grace") {
   CHECK(polite.Reap() == SIGTERM);
   CHECK(deaf.Reap() == SIGKILL);
   CHECK(f.saved[a].end_reason() == "stopped by uid 1000");
+}
+
+TEST_CASE("a session whose client ends before its first process came ends at once, one that has begun goes on") {
+  Fixture f;
+  auto client = std::make_unique<Sleeper>();
+  Sleeper agent;
+  // Two sessions of one client: one gets its process, the other does not.
+  const auto begun = f.Start(f.CallerFor(client->pid()), v1::StartRequest());
+  const auto waiting = f.Start(f.CallerFor(client->pid()), v1::StartRequest());
+  REQUIRE(begun.ok());
+  REQUIRE(waiting.ok());
+  v1::AttachRequest attach;
+  attach.set_token(begun->token());
+  bool attached = false;
+  f.manager->Attach(f.CallerFor(agent.pid()), attach,
+                    [&](absl::StatusOr<v1::AttachResponse> r) { attached = r.ok(); });
+  REQUIRE(f.Until([&] { return attached; }));
+  client.reset();
+  CHECK(f.Until([&] { return f.Ended(waiting->session()); }));
+  CHECK(f.saved[waiting->session()].end_reason() == "its client ended before its first process came");
+  CHECK(f.manager->running() == 1);
+  CHECK_FALSE(f.Ended(begun->session()));
+}
+
+TEST_CASE("what has ended is told to the store again when the store did not confirm it") {
+  Fixture f;
+  Sleeper child;
+  const std::string id = f.StartWith(child.pid());
+  kill(child.pid(), SIGKILL);
+  CHECK(f.Until([&] { return f.Ended(id); }));
+  f.saved.clear();  // the disk was full
+  f.NewManager();
+  f.manager->Recover(0);
+  CHECK(f.Ended(id));
+  CHECK(f.events.CountOf(v1::SessionChange::ENDED) == 1);
+  f.saved.clear();
+  SessionFiles(f.dir + "/sessions").Remove(id);  // now it is stored
+  f.NewManager();
+  f.manager->Recover(0);
+  CHECK(f.saved.empty());
 }
 
 TEST_CASE("a token works once, for its user, and not from inside a session") {

@@ -3,6 +3,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 
 #include "daemon/store/store_fixture.h"
@@ -87,6 +88,29 @@ TEST_CASE("on a full disk events wait, loss is counted, and writing goes on when
   CHECK(store->Verify()->intact());
   store.reset();
   CHECK(OtherConnection(disk.dir().database()).Text("PRAGMA integrity_check") == "ok");
+}
+
+TEST_CASE("a session that ends while the disk is full is known meanwhile, and stored when there is room") {
+  SmallDisk disk("4m");
+  FakeClock clock;
+  EventStore::Options options = OptionsFor(disk.dir(), clock);
+  std::atomic<int> written{0};
+  options.writer.on_session_ended = [&](const std::string& id) { written += id == "over"; };
+  auto store = OpenStore(options);
+  store->UpsertSession(MakeSession("over", 1000));
+  SendUntil(*store, [&] { return SaysTrouble(*store, "full"); });
+  v1::Session over = MakeSession("over", 1000);
+  over.set_ended_ns(5);
+  store->UpsertSession(over);
+  CHECK(store->FindSession("over", 1000)->ended_ns() == 5);
+  CHECK(absl::IsNotFound(store->FindSession("over", 1001).status()));
+  CHECK(store->ListSessions(1000, false, 0)->empty());
+  REQUIRE(store->ListSessions(1000, true, 0)->size() == 1);
+  CHECK(written == 0);
+  disk.Remount(0, "64m");
+  REQUIRE(store->Flush(absl::Seconds(20)));
+  CHECK(written == 1);
+  CHECK(store->FindSession("over", 1000)->ended_ns() == 5);
 }
 
 TEST_CASE("a disk that is full from the start is no reason not to start") {

@@ -167,6 +167,10 @@ def test_watch_shows_a_process_and_its_descendants_and_ends_with_them(daemon, wo
     assert status == 0, err
     echo = one(rows, kind="exec", argv=["echo", "watched"])
     assert echo["ppid"] == pid
+    # It was there before: who it is was asked of the kernel.
+    fork = one(rows, kind="fork", pid=pid)
+    assert fork["exe"] == os.path.realpath("/usr/bin/python3")
+    assert fork["ppid"] == os.getpid() and fork["start_ns"] > 0
     assert select(rows, kind="exit", pid=pid)
 
 

@@ -1,9 +1,11 @@
 """The daemon's life: it can be stopped, killed, started twice, misconfigured, and agents go on."""
+import contextlib
 import os
 import signal
 import socket
 import stat
 import subprocess
+import time
 
 import pytest
 
@@ -104,6 +106,98 @@ def test_killed_eight_times_the_store_stays_whole(own_daemon, work, python):
         (work / "stop").touch()
 
 
+def test_counts_of_repeated_acts_outlive_a_killed_daemon(own_daemon, work, python):
+    words = python("""
+import os, time
+for n in range(500):
+    os.mkdir("folder")
+    os.rmdir("folder")
+open("ready", "w").close()
+while not os.path.exists("stop"): time.sleep(0.02)
+""")
+    with own_daemon.running(*words, cwd=work) as (process, name):
+        wait_until((work / "ready").exists, 20, "the agent has repeated itself")
+        pending = own_daemon.runtime / "pending-counts"
+        wait_until(lambda: pending.exists() and pending.read_bytes().count(b"/folder") == 2, 3, "counts are kept")
+        at = pending.stat().st_mtime_ns
+        # In the next second nothing else is counted.
+        wait_until(lambda: pending.exists() and time.time_ns() > at + 10**9 and pending.stat().st_mtime_ns == at, 5,
+                   "they are up to date")
+        assert total(own_daemon.timeline(session=name), kind="mkdir") == 1
+        own_daemon.kill()
+        own_daemon.start()
+        assert not pending.exists()
+        rows = own_daemon.events(name, lambda rows: total(rows, kind="mkdir") >= 500)
+        assert total(rows, kind="mkdir") == 500 and total(rows, kind="rmdir") == 500
+        (work / "stop").touch()
+        assert process.wait(15) == 0
+
+
+def fill_up(path):
+    """Makes a file of all the room that there is."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+    with contextlib.suppress(OSError):
+        while True:
+            os.write(fd, bytes(4096))
+    os.close(fd)
+
+
+def test_a_session_that_ends_while_the_disk_is_full_is_known_afterwards(own_daemon, work, python):
+    # More rows than there is room left in the write-ahead log's file.
+    words = python("""
+import os
+for n in range(4000):
+    try: os.rmdir("/no/such/folder/%d" % n)
+    except OSError: pass
+""")
+    own_daemon.stop()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "tmpfs", own_daemon.state], check=True)
+    try:
+        own_daemon.start()
+        own_daemon.recorded("true", cwd=work)
+        fill = own_daemon.state / "fill"
+        fill_up(fill)
+        name = own_daemon.run(*words, cwd=work).name
+        wait_until(lambda: own_daemon.status()["sessions"] == 0, 10, "the session has ended")
+        wait_until(lambda: "nothing is written" in own_daemon.status()["store"]["state"], 20, "the disk is full")
+        own_daemon.kill()
+        fill.unlink()
+        own_daemon.start()
+        wait_until(lambda: own_daemon.session(name), 10, "the session is known")
+        assert own_daemon.session(name)["state"] == "ended"
+        wait_until(lambda: not list((own_daemon.runtime / "sessions").iterdir()), 10, "its file is gone")
+        # In a daemon that goes on, it is written once there is room.
+        fill_up(fill)
+        name = own_daemon.run(*words, cwd=work).name
+        wait_until(lambda: "nothing is written" in own_daemon.status()["store"]["state"], 20, "the disk is full")
+        fill.unlink()
+        rows = own_daemon.events(name, seconds=30)
+        assert own_daemon.session(name)["state"] == "ended" and select(rows, kind="exec")
+    finally:
+        own_daemon.stop()
+        subprocess.run(["umount", "-l", own_daemon.state], check=True)
+
+
+@pytest.mark.parametrize("what", ["mode", "owner"])
+def test_a_database_that_is_not_the_daemons_stops_the_start_and_stays(own_daemon, work, what):
+    name = own_daemon.run("true", cwd=work).name
+    own_daemon.events(name)
+    own_daemon.stop()
+    if what == "mode":
+        own_daemon.database.chmod(0)
+    else:
+        os.chown(own_daemon.database, 61001, 61001)
+    done = subprocess.run(own_daemon.command(), capture_output=True, timeout=20, check=False)
+    assert done.returncode == 1
+    assert str(own_daemon.database) in done.stderr.decode()
+    assert ("chmod 600" if what == "mode" else "chown") in done.stderr.decode()
+    own_daemon.database.chmod(0o600)
+    os.chown(own_daemon.database, 0, 0)
+    own_daemon.start()
+    assert own_daemon.session(name)
+    assert not list(own_daemon.state.glob("*corrupt*"))
+
+
 def test_a_daemon_without_sessions_leaves_nothing(own_daemon, work):
     name = own_daemon.run("true", cwd=work).name
     wait_until(lambda: own_daemon.session(name)["state"] == "ended", 10, "the session has ended")
@@ -144,6 +238,7 @@ BAD = {
     "a wrong type": ("\nretention: 7\n", 2),
     "a wrong value": ("log_level: loud\n", 1),
     "a wrong duration": ("retention:\n  max_age: soon\n", 2),
+    "nesting without end": ("log_level: info\nlimits: " + "[" * 100_000, 2),
     "a wrong size": ("retention:\n  max_size: large\n", 2),
 }
 
