@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/footprint.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
@@ -153,6 +154,7 @@ absl::Status App::Run() {
   LogInfo("agentmond ", kVersion, " listens on ", config_.socket_path(), ", ", sessions_->running(),
           sessions_->running() == 1 ? " session found again" : " sessions found again");
   sd_notify(0, "READY=1");
+  GiveBackMemory();  // what only a start needs
   const absl::Status status = loop_->Run();
   sd_notify(0, "STOPPING=1");
   const size_t running = sessions_->running();

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/footprint.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "daemon/rpc/protobuf_log.h"
@@ -119,6 +120,7 @@ void RpcServer::AcceptLoop() {
       Accept();
     } else if (ready == 0 && !std::exchange(out_of_descriptors_, false) && peers_.OpenConnections() == 0) {
       StopGrpc();
+      GiveBackMemory();
     }
   }
 }
