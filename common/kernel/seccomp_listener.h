@@ -25,8 +25,8 @@ enum class ReceiveResult { kRequest, kNone, kClosed };
 // readable and nobody else reads it, else it blocks. kNone: the caller died meanwhile, or a signal came.
 ReceiveResult ReceiveNotify(int listener, seccomp_notif* request);
 
-// Lets the call go on in the kernel as the program made it. False when there was nothing to answer any more: the
-// caller is gone, or somebody else answered.
+// Lets the call go on in the kernel as the program made it. False when there was nothing to answer any more:
+// the caller is gone, or somebody else answered.
 bool ContinueNotify(int listener, uint64_t id);
 
 // False when the caller is gone: what was read from its memory since may be another process's.

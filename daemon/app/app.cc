@@ -86,8 +86,8 @@ absl::Status App::OpenStore() {
   options.writer.on_stored = [this](const Event& event, bool repeated) {
     if (StreamHub* hub = hub_for_store_.load()) hub->OnStored(event, repeated);
   };
-  options.writer.on_session_ended = [files = SessionFiles(config_.runtime_dir + "/sessions")](
-                                        const std::string& id) { files.Remove(id); };
+  options.writer.on_session_ended =
+      [files = SessionFiles(config_.runtime_dir + "/sessions")](const std::string& id) { files.Remove(id); };
   ASSIGN_OR_RETURN(store_, EventStore::Open(std::move(options)));
   StreamHub::Options hub;
   hub.last_seq = store_->last_seq();
@@ -121,8 +121,10 @@ absl::Status App::StartSessions() {
   pipeline_->AddSink(sessions_.get());
   pipeline_->AddSink(store_.get());
   pipeline_->TakePending();
-  observation_->Start(*pipeline_, [this](uint64_t cgroup, v1::Source source, absl::string_view why,
-                                         uint64_t calls) { sessions_->ReportLoss(cgroup, source, why, calls); });
+  observation_->Start(*pipeline_,
+                      [this](uint64_t cgroup, v1::Source source, absl::string_view why, uint64_t calls) {
+                        sessions_->ReportLoss(cgroup, source, why, calls);
+                      });
   sessions_->Recover(observation_->daemon_lost_ns());
   observation_->TakeOverListeners(
       [this](uint64_t cgroup) { return !sessions_->SessionOfCgroup(cgroup).empty(); });

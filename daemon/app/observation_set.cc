@@ -148,7 +148,8 @@ absl::Status ObservationSet::WatchHolder() {
 void ObservationSet::OnHolder() {
   const auto unseen = holder_->Read();
   if (!unseen.ok()) return OnHolderGone();
-  for (const HolderClient::Unseen& u : *unseen) CountUnseen(u.cgroup_id, "the daemon stood still", u.requests);
+  for (const HolderClient::Unseen& u : *unseen)
+    CountUnseen(u.cgroup_id, "the daemon stood still", u.requests);
 }
 
 void ObservationSet::OnHolderGone() {

@@ -28,7 +28,8 @@ class ObservationSet : public Observation {
                                                 std::unique_ptr<HolderClient> holder);
   ~ObservationSet() override;
   // Calls of a session that the holder has answered, so that nothing was recorded of them.
-  using Unseen = std::function<void(uint64_t cgroup_id, v1::Source source, absl::string_view why, uint64_t calls)>;
+  using Unseen =
+      std::function<void(uint64_t cgroup_id, v1::Source source, absl::string_view why, uint64_t calls)>;
   // Records go to the sink from now on.
   void Start(RecordSink& sink, Unseen unseen);
   // Serves the listeners that the holder kept, of those cgroups that are still sessions.
@@ -85,7 +86,7 @@ class ObservationSet : public Observation {
   Unseen unseen_;
   bool holder_lost_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for tasks that come late
-  std::map<v1::Source, std::string> missing_;  // why
+  std::map<v1::Source, std::string> missing_;                   // why
   // The kernel side of collecting a tree is one flag: one tree at a time.
   absl::Mutex collect_mutex_;
   uint32_t next_watch_ = 1;  // under collect_mutex_

@@ -36,8 +36,8 @@ class Folder : public EventSink {
   void EndAll();
 
   size_t keys() const { return keys_; }
-  // What is counted and was not sent on yet; valid until the next call. `changes` is another number whenever it is
-  // something else.
+  // What is counted and was not sent on yet; valid until the next call. `changes` is another number whenever
+  // it is something else.
   std::vector<const Event*> Pending() const;
   uint64_t changes() const { return changes_; }
 

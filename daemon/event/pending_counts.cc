@@ -53,7 +53,8 @@ absl::Status PendingCounts::Keep(const std::vector<const Event*>& events) {
   const UniqueFd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", fresh));
   RETURN_IF_ERROR(WriteAll(fd.get(), bytes));
-  if (::rename(fresh.c_str(), path_.c_str()) != 0) return ErrnoStatus(errno, absl::StrCat("rename to ", path_));
+  if (::rename(fresh.c_str(), path_.c_str()) != 0)
+    return ErrnoStatus(errno, absl::StrCat("rename to ", path_));
   return absl::OkStatus();
 }
 

@@ -1,5 +1,5 @@
-// A file with the repetitions that the folder has counted and not sent on yet, so that a daemon that is killed
-// loses a second of them and not a window.
+// A file with the repetitions that the folder has counted and not sent on yet, so that a daemon that is
+// killed loses a second of them and not a window.
 #pragma once
 
 #include <string>

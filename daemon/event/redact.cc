@@ -53,8 +53,8 @@ class ArgvRedactor {
     found_ = Redactor::RedactText(arg) || found_;
   }
 
-  // --flag=VALUE, --flag:VALUE and NAME=VALUE: the value is all that follows, also with spaces. After NAME=VALUE
-  // a command or the next pair of a form may follow.
+  // --flag=VALUE, --flag:VALUE and NAME=VALUE: the value is all that follows, also with spaces. After
+  // NAME=VALUE a command or the next pair of a form may follow.
   bool Assigned(std::string* arg) {
     const size_t equals = arg->find('=');
     if (const size_t colon = arg->find(':'); colon < equals && IsOption(*arg)) {

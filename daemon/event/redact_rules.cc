@@ -80,65 +80,72 @@ bool IsFlagSecret(absl::string_view before, absl::string_view secret) {
 void AddUrlRules(absl::string_view slashes, std::vector<RedactionRule>* rules) {
   // scheme://user:PASSWORD@host; a password may contain '@'.
   rules->push_back(
-      {Compile(absl::StrCat(R"([A-Za-z][A-Za-z0-9+.\-]*:)", slashes, R"([^\s/:@"'?#]*:([^\s/"'?#]+)@)")), nullptr});
+      {Compile(absl::StrCat(R"([A-Za-z][A-Za-z0-9+.\-]*:)", slashes, R"([^\s/:@"'?#]*:([^\s/"'?#]+)@)")),
+       nullptr});
   // scheme://LONG-TOKEN@host
-  rules->push_back({Compile(absl::StrCat(R"([A-Za-z][A-Za-z0-9+.\-]*:)", slashes, R"(([A-Za-z0-9_\-.~%]{20,})@)")),
-                    LooksRandom});
+  rules->push_back(
+      {Compile(absl::StrCat(R"([A-Za-z][A-Za-z0-9+.\-]*:)", slashes, R"(([A-Za-z0-9_\-.~%]{20,})@)")),
+       LooksRandom});
   rules->push_back({Compile(absl::StrCat(R"((?i)[?&;#](?:[a-z0-9_.\-]*)", kWords,
                                          R"(|key|sig|auth|[a-z0-9_.\-]*signature|jwt)=([^&;\s"'#]+))")),
                     IsValue});
 }
 
 void AddTokenRules(std::vector<RedactionRule>* rules) {
-  rules->insert(rules->end(), {
-      {Compile(R"(\b((?:AKIA|ASIA)[A-Z0-9]{16})\b)"), nullptr},
-      {Compile(R"(\b(gh[pousr]_[A-Za-z0-9]{20,}))"), nullptr},
-      {Compile(R"(\b(github_pat_[A-Za-z0-9_]{20,}))"), nullptr},
-      {Compile(R"(\b(gl(?:pat|rt|dt|soat|cbt)-[A-Za-z0-9_\-]{16,}))"), LooksRandom},
-      {Compile(R"(\b(xox[abeoprs]-[A-Za-z0-9\-]{10,}))"), nullptr},
-      {Compile(R"(\b(sk-[A-Za-z0-9_\-]{20,}))"), LooksRandom},
-      {Compile(R"(\b([sr]k_(?:live|test)_[A-Za-z0-9]{10,}))"), nullptr},
-      {Compile(R"(\b(AIza[A-Za-z0-9_\-]{35}))"), nullptr},
-      {Compile(R"(\b(ya29\.[A-Za-z0-9_\-]{20,}))"), nullptr},
-      {Compile(R"(\b(eyJ[A-Za-z0-9_\-]{6,}\.eyJ[A-Za-z0-9_\-]{4,}\.[A-Za-z0-9_\-]*))"), nullptr},
-      {Compile(R"(\b(npm_[A-Za-z0-9]{36}))"), nullptr},
-      {Compile(R"(\b(pypi-AgEI[A-Za-z0-9_\-]{20,}))"), nullptr},
-      {Compile(R"(\b(hf_[A-Za-z0-9]{30,}))"), nullptr},
-  });
+  rules->insert(
+      rules->end(),
+      {
+          {Compile(R"(\b((?:AKIA|ASIA)[A-Z0-9]{16})\b)"), nullptr},
+          {Compile(R"(\b(gh[pousr]_[A-Za-z0-9]{20,}))"), nullptr},
+          {Compile(R"(\b(github_pat_[A-Za-z0-9_]{20,}))"), nullptr},
+          {Compile(R"(\b(gl(?:pat|rt|dt|soat|cbt)-[A-Za-z0-9_\-]{16,}))"), LooksRandom},
+          {Compile(R"(\b(xox[abeoprs]-[A-Za-z0-9\-]{10,}))"), nullptr},
+          {Compile(R"(\b(sk-[A-Za-z0-9_\-]{20,}))"), LooksRandom},
+          {Compile(R"(\b([sr]k_(?:live|test)_[A-Za-z0-9]{10,}))"), nullptr},
+          {Compile(R"(\b(AIza[A-Za-z0-9_\-]{35}))"), nullptr},
+          {Compile(R"(\b(ya29\.[A-Za-z0-9_\-]{20,}))"), nullptr},
+          {Compile(R"(\b(eyJ[A-Za-z0-9_\-]{6,}\.eyJ[A-Za-z0-9_\-]{4,}\.[A-Za-z0-9_\-]*))"), nullptr},
+          {Compile(R"(\b(npm_[A-Za-z0-9]{36}))"), nullptr},
+          {Compile(R"(\b(pypi-AgEI[A-Za-z0-9_\-]{20,}))"), nullptr},
+          {Compile(R"(\b(hf_[A-Za-z0-9]{30,}))"), nullptr},
+      });
 }
 
 std::vector<RedactionRule>* MakeTextRules() {
   auto* rules = new std::vector<RedactionRule>;
   AddUrlRules("//", rules);
-  rules->insert(rules->end(), {
-      {Compile(R"(-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(.*?)(?:-----END|$))"), nullptr},
-      // Headers: the scheme's name stays.
-      {Compile(
-           R"((?i)authorization["']?\s*[:=]\s*["']?(?:(?:basic|bearer|token|digest|negotiate|apikey|aws4-hmac-sha256)\s+)?([^\s"'][^"'\r\n]*))"),
-       IsValue, true},
-      {Compile(
-           R"((?i)(?:\b|-H)(?:x-[a-z0-9\-]*(?:token|key|secret|auth)|private-token|api-?key)["']?\s*:\s*["']?([^\s"'][^"'\r\n]*))"),
-       IsValue, true},
-      {Compile(R"((?i)(?:\b|-H)(?:set-)?cookie["']?\s*:\s*["']?([^\s"'][^"'\r\n]*))"), IsValue},
-      {Compile(R"((?i)\bbearer\s+([a-z0-9._~+/=\-]{12,}))"), LooksRandom},
-      // --password=X, --Password:X, --db-token X, -secret=X
-      {Compile(absl::StrCat(R"((?i)(?:^|[\s"'])--?(?:[a-z0-9][a-z0-9_.\-]*[\-_.]|no-)?)", kWords,
-                            "(?:[=:]|\\s+)(" QUOTED_OR_WORD ")")),
-       IsFlagSecret, true},
-      // NAME=VALUE
-      {Compile(absl::StrCat(R"((?i)\b)", kAssignedName, "=(" QUOTED_OR_WORD ")")), IsAssignedSecret, true},
-      // "password": "X" in JSON
-      {Compile(absl::StrCat(R"re((?i)"[a-z0-9_.\-]*)re", kWords, R"re("\s*:\s*"([^"]+)")re")), IsValue},
-      {Compile(R"((?:^|\s)pass:(\S+))"), IsValue, true},  // openssl -passin
-      // Short options inside a shell command.
-      {Compile(
-           R"(\b(?:mysql|mysqldump|mysqladmin|mysqlimport|mariadb|mariadb-dump)\s(?:[^|;&]*\s)?-p\s*([^\s"';|&<>\-][^\s"';|&]*))"),
-       IsValue},
-      {Compile(R"(\bsshpass\s+-p\s*("[^"]*"|'[^']*'|[^\s"']+))"), IsValue, true},
-      {Compile(
-           R"(\b(?:curl|wget)\s(?:[^|;&]*\s)?(?:-[A-Za-z]*[uU]|--user|--proxy-user)[\s=]*["']?[^\s:"']+:([^\s"']+))"),
-       IsValue, true},
-  });
+  rules->insert(
+      rules->end(),
+      {
+          {Compile(R"(-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(.*?)(?:-----END|$))"), nullptr},
+          // Headers: the scheme's name stays.
+          {Compile(
+               R"((?i)authorization["']?\s*[:=]\s*["']?(?:(?:basic|bearer|token|digest|negotiate|apikey|aws4-hmac-sha256)\s+)?([^\s"'][^"'\r\n]*))"),
+           IsValue, true},
+          {Compile(
+               R"((?i)(?:\b|-H)(?:x-[a-z0-9\-]*(?:token|key|secret|auth)|private-token|api-?key)["']?\s*:\s*["']?([^\s"'][^"'\r\n]*))"),
+           IsValue, true},
+          {Compile(R"((?i)(?:\b|-H)(?:set-)?cookie["']?\s*:\s*["']?([^\s"'][^"'\r\n]*))"), IsValue},
+          {Compile(R"((?i)\bbearer\s+([a-z0-9._~+/=\-]{12,}))"), LooksRandom},
+          // --password=X, --Password:X, --db-token X, -secret=X
+          {Compile(absl::StrCat(R"((?i)(?:^|[\s"'])--?(?:[a-z0-9][a-z0-9_.\-]*[\-_.]|no-)?)", kWords,
+                                "(?:[=:]|\\s+)(" QUOTED_OR_WORD ")")),
+           IsFlagSecret, true},
+          // NAME=VALUE
+          {Compile(absl::StrCat(R"((?i)\b)", kAssignedName, "=(" QUOTED_OR_WORD ")")), IsAssignedSecret,
+           true},
+          // "password": "X" in JSON
+          {Compile(absl::StrCat(R"re((?i)"[a-z0-9_.\-]*)re", kWords, R"re("\s*:\s*"([^"]+)")re")), IsValue},
+          {Compile(R"((?:^|\s)pass:(\S+))"), IsValue, true},  // openssl -passin
+          // Short options inside a shell command.
+          {Compile(
+               R"(\b(?:mysql|mysqldump|mysqladmin|mysqlimport|mariadb|mariadb-dump)\s(?:[^|;&]*\s)?-p\s*([^\s"';|&<>\-][^\s"';|&]*))"),
+           IsValue},
+          {Compile(R"(\bsshpass\s+-p\s*("[^"]*"|'[^']*'|[^\s"']+))"), IsValue, true},
+          {Compile(
+               R"(\b(?:curl|wget)\s(?:[^|;&]*\s)?(?:-[A-Za-z]*[uU]|--user|--proxy-user)[\s=]*["']?[^\s:"']+:([^\s"']+))"),
+           IsValue, true},
+      });
   AddTokenRules(rules);
   return rules;
 }
@@ -146,7 +153,8 @@ std::vector<RedactionRule>* MakeTextRules() {
 std::vector<RedactionRule>* MakePathRules() {
   auto* rules = new std::vector<RedactionRule>;
   AddUrlRules("/{1,3}", rules);
-  rules->push_back({Compile(absl::StrCat(R"((?i)\b)", kAssignedName, R"(=([^/\s"']+))")), IsAssignedSecret, true});
+  rules->push_back(
+      {Compile(absl::StrCat(R"((?i)\b)", kAssignedName, R"(=([^/\s"']+))")), IsAssignedSecret, true});
   AddTokenRules(rules);
   return rules;
 }
@@ -183,7 +191,8 @@ struct SecretOptionRow {
 };
 
 constexpr SecretOptionRow kOptions[] = {
-    {"mysql", "-p", SecretOption::kWhole, true, true},  // apart it is a data base's name, but many take it for the password
+    {"mysql", "-p", SecretOption::kWhole, true,
+     true},  // apart it is a data base's name, but many take it for the password
     {"mysqldump", "-p", SecretOption::kWhole, true, true},
     {"mysqladmin", "-p", SecretOption::kWhole, true, true},
     {"mysqlimport", "-p", SecretOption::kWhole, true, true},
@@ -238,9 +247,11 @@ const std::vector<RedactionRule>& PathRules() {
 }
 
 absl::string_view WithoutTail(absl::string_view secret) {
-  static const RE2* next = Compile(R"(;(?:\s|$|[A-Za-z_][\w.\-]*=)|&(?:\s|$|&|[A-Za-z_][\w.\-\[\]]*=)|\|(?:\s|$|\|))");
+  static const RE2* next =
+      Compile(R"(;(?:\s|$|[A-Za-z_][\w.\-]*=)|&(?:\s|$|&|[A-Za-z_][\w.\-\[\]]*=)|\|(?:\s|$|\|))");
   re2::StringPiece found;
-  if (!next->Match(re2::StringPiece(secret.data(), secret.size()), 1, secret.size(), RE2::UNANCHORED, &found, 1))
+  if (!next->Match(re2::StringPiece(secret.data(), secret.size()), 1, secret.size(), RE2::UNANCHORED, &found,
+                   1))
     return secret;
   return secret.substr(0, static_cast<size_t>(found.data() - secret.data()));
 }

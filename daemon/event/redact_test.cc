@@ -108,8 +108,10 @@ TEST_CASE("secrets are taken out of argument lists") {
       {{"curl", "-su", "bob:hunter2", "https://h/"}, {"curl", "-su", "bob:" + x, "https://h/"}},
       {{"curl", "-sSLubob:hunter2", "https://h/"}, {"curl", "-sSLubob:" + x, "https://h/"}},
       {{"wget", "-u", "admin:pw", "https://h/"}, {"wget", "-u", "admin:" + x, "https://h/"}},
-      {{"sh", "-c", "curl -sfu admin:pw https://h; ls"}, {"sh", "-c", "curl -sfu admin:" + x + " https://h; ls"}},
-      {{"tool", "--Password:hunter2", "-PassWord:w", "rest"}, {"tool", "--Password:" + x, "-PassWord:" + x, "rest"}},
+      {{"sh", "-c", "curl -sfu admin:pw https://h; ls"},
+       {"sh", "-c", "curl -sfu admin:" + x + " https://h; ls"}},
+      {{"tool", "--Password:hunter2", "-PassWord:w", "rest"},
+       {"tool", "--Password:" + x, "-PassWord:" + x, "rest"}},
       {{"cmd", "/c", "tool --Password:hunter2 /y"}, {"cmd", "/c", "tool --Password:" + x + " /y"}},
       {{"mysql", "-u", "root", "-p", "hunter2"}, {"mysql", "-u", "root", "-p", x}},
       {{"mysqldump", "-p", "hunter2", "db"}, {"mysqldump", "-p", x, "db"}},
@@ -123,7 +125,8 @@ TEST_CASE("secrets are taken out of argument lists") {
       {{"sh", "-c", "a=1; DB_PASSWORD=hunter2&& ls"}, {"sh", "-c", "a=1; DB_PASSWORD=" + x + "&& ls"}},
       {{"sh", "-c", "tool --token abc; tool --password=b; ls"},
        {"sh", "-c", "tool --token " + x + "; tool --password=" + x + "; ls"}},
-      {{"curl", "-d", "password=hunter2&x=1&token=t;", "u"}, {"curl", "-d", "password=" + x + "&x=1&token=" + x + ";", "u"}},
+      {{"curl", "-d", "password=hunter2&x=1&token=t;", "u"},
+       {"curl", "-d", "password=" + x + "&x=1&token=" + x + ";", "u"}},
       {{"curl", "-d", "user=bob&password=hunter2&x=1"}, {"curl", "-d", "user=bob&password=" + x + "&x=1"}},
       {{"env", "PASSWORD=a;b&c", "run"}, {"env", "PASSWORD=" + x, "run"}},
       {{"env", "PASSWORD=[redacted]more", "run"}, {"env", "PASSWORD=" + x, "run"}},
@@ -214,8 +217,8 @@ TEST_CASE("secrets in paths are taken out, ordinary paths are left alone") {
       CHECK_FALSE(Redactor().Redact(&event));
     }
   }
-  for (const char* path : {"/etc/passwd", "/home/bob/.ssh/id_rsa", "/srv/token/x=1", "/a/secret_file=/x", "/a/b@c:/d",
-                           "/mnt/c:/users/bob@host", "./key=tool", "/proc/self/fd/3", ""}) {
+  for (const char* path : {"/etc/passwd", "/home/bob/.ssh/id_rsa", "/srv/token/x=1", "/a/secret_file=/x",
+                           "/a/b@c:/d", "/mnt/c:/users/bob@host", "./key=tool", "/proc/self/fd/3", ""}) {
     Event event;
     event.mutable_file()->set_path(path);
     INFO(path);

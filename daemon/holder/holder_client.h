@@ -42,14 +42,16 @@ class HolderClient {
   int fd() const { return connection_.get(); }
   // What it has told so far; Unavailable once it is gone.
   absl::StatusOr<std::vector<Unseen>> Read();
-  // In place of one that is gone: without one, agents would not survive a crash of this daemon with working file
-  // calls. It has no listener yet. fd() is another one from here on.
+  // In place of one that is gone: without one, agents would not survive a crash of this daemon with working
+  // file calls. It has no listener yet. fd() is another one from here on.
   absl::Status Restart();
 
  private:
   friend absl::StatusOr<std::unique_ptr<HolderClient>> JoinHolder(const std::string& runtime_dir);
   HolderClient(std::string runtime_dir, UniqueFd connection, NotifyJournal journal)
-      : runtime_dir_(std::move(runtime_dir)), connection_(std::move(connection)), journal_(std::move(journal)) {}
+      : runtime_dir_(std::move(runtime_dir)),
+        connection_(std::move(connection)),
+        journal_(std::move(journal)) {}
   absl::Status ReceiveHeld();
 
   const std::string runtime_dir_;
@@ -60,9 +62,9 @@ class HolderClient {
   uint64_t alone_since_ns_ = 0;
 };
 
-// Joins the holder that a former daemon left at RUNTIME/holder.sock, or starts one: this same program, whose main
-// calls RunHolderIfAsked. AlreadyExists when another daemon is connected to it; FailedPrecondition when it is of
-// another version.
+// Joins the holder that a former daemon left at RUNTIME/holder.sock, or starts one: this same program, whose
+// main calls RunHolderIfAsked. AlreadyExists when another daemon is connected to it; FailedPrecondition when
+// it is of another version.
 absl::StatusOr<std::unique_ptr<HolderClient>> StartOrJoinHolder(const std::string& runtime_dir);
 
 // Only joins; Unavailable when nobody listens.

@@ -224,8 +224,8 @@ void HolderProcess::Serve(uint64_t cgroup_id, Held& held, Server server) {
     held.watched = false;
     --watched_;
   }
-  // Of a listener that the daemon serves one wake-up is asked for, which starts the watching: more of them would
-  // slow the calls down.
+  // Of a listener that the daemon serves one wake-up is asked for, which starts the watching: more of them
+  // would slow the calls down.
   const uint32_t events = server == Server::kDaemon ? EPOLLIN | EPOLLONESHOT : EPOLLIN;
   Watch(epoll_.get(), EPOLL_CTL_MOD, held.fd.get(), events, cgroup_id);
 }
@@ -282,13 +282,15 @@ void HolderProcess::LookAtAll() {
 void HolderProcess::Look(uint64_t cgroup_id, Held& held) {
   TellLost(cgroup_id, held);
   const short ready = Ready(held.fd.get());
-  if ((ready & POLLIN) == 0 && (ready & (POLLHUP | POLLERR)) != 0 && held.answered == 0) return Drop(cgroup_id);
+  if ((ready & POLLIN) == 0 && (ready & (POLLHUP | POLLERR)) != 0 && held.answered == 0)
+    return Drop(cgroup_id);
   const uint64_t turns = journal_.shared().TurnsOf(cgroup_id);
   if (turns != held.turns) {
     held.turns = turns;
     held.waited = held.quiet = 0;
     // In its place we were asked for all requests; from here on for none until it is quiet.
-    if (held.server == Server::kHolderInPlace) Watch(epoll_.get(), EPOLL_CTL_MOD, held.fd.get(), 0, cgroup_id);
+    if (held.server == Server::kHolderInPlace)
+      Watch(epoll_.get(), EPOLL_CTL_MOD, held.fd.get(), 0, cgroup_id);
     held.server = Server::kDaemon;
     return;
   }

@@ -1,5 +1,5 @@
-// The holder: keeps the listeners of sessions, and answers CONTINUE on them while no daemon does, so that agents
-// run on unobserved. It records nothing and touches no file.
+// The holder: keeps the listeners of sessions, and answers CONTINUE on them while no daemon does, so that
+// agents run on unobserved. It records nothing and touches no file.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ namespace agentmon {
 
 // One thread, one loop. Serves until there is neither a daemon nor a listener, then removes its socket.
 //
-// A listener is answered by the holder until a daemon takes it over, and again once that daemon is gone. While a
-// daemon serves it, the first request after a quiet time wakes the holder, which then looks four times a second
-// whether the daemon comes to what waits (NotifyTurns), until there are no requests for a second. If the daemon
-// does not, for kStepInLooks of them, the holder answers in its place until it comes again, and tells it how many
-// requests it has missed.
+// A listener is answered by the holder until a daemon takes it over, and again once that daemon is gone.
+// While a daemon serves it, the first request after a quiet time wakes the holder, which then looks four
+// times a second whether the daemon comes to what waits (NotifyTurns), until there are no requests for a
+// second. If the daemon does not, for kStepInLooks of them, the holder answers in its place until it comes
+// again, and tells it how many requests it has missed.
 class HolderProcess {
  public:
   // accept_socket: listening. The first daemon has kFirstDaemonWait_ms to come.
@@ -42,7 +42,9 @@ class HolderProcess {
     int quiet = 0;          // looks that found nothing
   };
 
-  bool Wanted() const { return daemon_.valid() || newcomer_.valid() || !listeners_.empty() || waits_for_first_; }
+  bool Wanted() const {
+    return daemon_.valid() || newcomer_.valid() || !listeners_.empty() || waits_for_first_;
+  }
   int Timeout_ms() const;
   void Dispatch(uint64_t key, uint32_t events);
 
@@ -81,12 +83,12 @@ class HolderProcess {
   bool waits_for_first_ = true;
   absl::flat_hash_map<uint64_t, Held> listeners_;
   int watched_ = 0;
-  int64_t next_look_ns_ = 0;                        // CLOCK_BOOTTIME, while something is watched
+  int64_t next_look_ns_ = 0;                      // CLOCK_BOOTTIME, while something is watched
   uint64_t answered_in_slot_[kNotifySlots] = {};  // ids
 };
 
-// What a program that starts holders does first in main: runs the holder and ends the process when it was started
-// as one (holder_client.cc).
+// What a program that starts holders does first in main: runs the holder and ends the process when it was
+// started as one (holder_client.cc).
 void RunHolderIfAsked(int argc, char** argv);
 
 }  // namespace agentmon

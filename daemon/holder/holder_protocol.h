@@ -49,7 +49,8 @@ struct ReceivedMessage {
   UniqueFd fd;  // when one came with it
 };
 
-// fd: -1 = none. Blocks at most as long as the socket's send timeout; with MSG_DONTWAIT in `flags` not at all.
+// fd: -1 = none. Blocks at most as long as the socket's send timeout; with MSG_DONTWAIT in `flags` not at
+// all.
 absl::Status SendHolderMessage(int socket, const HolderMessage& message, int fd = -1, int flags = 0);
 // Unavailable when the other side is gone; FailedPrecondition when it speaks another version.
 absl::StatusOr<ReceivedMessage> ReceiveHolderMessage(int socket);

@@ -6,9 +6,9 @@
 // that waits for us), and then the guard answers, and another thread takes the lane over. From then on less
 // is looked at for that session.
 //
-// A daemon that stands still as a whole is looked after by the holder, which then answers in its place. When both
-// read for a moment, the one that gets nothing hangs in the receiving call: the guard calls threads back from it
-// by SIGUSR1, which the pool takes for itself.
+// A daemon that stands still as a whole is looked after by the holder, which then answers in its place. When
+// both read for a moment, the one that gets nothing hangs in the receiving call: the guard calls threads back
+// from it by SIGUSR1, which the pool takes for itself.
 #pragma once
 
 #include <atomic>

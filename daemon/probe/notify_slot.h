@@ -1,5 +1,6 @@
-// What threads that serve seccomp listeners show to the holder, in memory that both have: the requests that they
-// have taken and not yet answered, so that the holder can answer in the place of a daemon that died or hangs.
+// What threads that serve seccomp listeners show to the holder, in memory that both have: the requests that
+// they have taken and not yet answered, so that the holder can answer in the place of a daemon that died or
+// hangs.
 #pragma once
 
 #include <linux/seccomp.h>

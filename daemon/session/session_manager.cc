@@ -430,8 +430,8 @@ void SessionManager::OnEvent(const Event& event) {
   }
 }
 
-// The file first: that of an ended session goes once the end is stored, which may be at once, or much later when
-// the disk is full.
+// The file first: that of an ended session goes once the end is stored, which may be at once, or much later
+// when the disk is full.
 void SessionManager::Save(const StatePtr& state) {
   if (state->info.origin() != v1::Session::WATCH) {
     if (const absl::Status s = deps_.files.Write(state->info); !s.ok()) LogWarning(s.message());

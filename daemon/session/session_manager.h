@@ -42,7 +42,7 @@ struct SessionDeps {
   Observation& observation;
   Policies& policies;
   SessionFiles files;
-  EventSink& events;                                    // session events go here
+  EventSink& events;  // session events go here
   // To the store; never blocks. Who stores removes the file of an ended session, once that is done.
   std::function<void(const v1::Session&)> save;
   std::function<void(const std::string&)> last_events;  // asks for what waits of a session that ends

@@ -63,7 +63,8 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
   const uint64_t gap = daemon_lost_ns > 0 && now > daemon_lost_ns ? now - daemon_lost_ns : 0;
   Emit(*state, v1::SessionChange::ADOPTED, "found again by its cgroup");
   Emit(*state, v1::SessionChange::GAP,
-       "the daemon was away; counts of repeated acts may be wrong by what happened in the second before", gap);
+       "the daemon was away; counts of repeated acts may be wrong by what happened in the second before",
+       gap);
   // Its mount marks went with the daemon that made them; any process of the session has the same mounts.
   absl::Status mounts = absl::UnavailableError("no process of the session could be asked for its mounts");
   const auto pids = state->cgroup->Processes();

@@ -212,7 +212,9 @@ TEST_CASE("a database that is open to others is closed to them") {
   CHECK((st.st_mode & 07777) == 0600);
 }
 
-TEST_CASE("a database, log or shared memory of somebody else's or without a mode is refused, named, and left alone") {
+TEST_CASE(
+    "a database, log or shared memory of somebody else's or without a mode is refused, named, and left "
+    "alone") {
   for (const char* suffix : {"", "-wal", "-shm"}) {
     Damaged damaged;
     FakeClock clock;

@@ -33,7 +33,8 @@ EventStore::EventStore(Options options, StateDir dir)
       writer_(dir_, *options.clock, intake_, [&] {
         options.writer.on_file_changed = [this] { readers_.OnFileChanged(); };
         options.writer.on_idle = [this] { readers_.Shrink(); };
-        options.writer.on_session_ended = [this, next = options.writer.on_session_ended](const std::string& id) {
+        options.writer.on_session_ended = [this,
+                                           next = options.writer.on_session_ended](const std::string& id) {
           OnSessionWritten(id);
           if (next) next(id);
         };
@@ -99,7 +100,8 @@ absl::Status EventStore::Query(const QueryOptions& options, const QueryCallback&
   ASSIGN_OR_RETURN(ReaderPool::Lease reader, Reader());
   const absl::Status status = EventQuery(*reader, options).Run(callback);
   // Known, only none of its events is written yet.
-  if (absl::IsNotFound(status) && FindUnwritten(options.filter.session(), options.viewer)) return absl::OkStatus();
+  if (absl::IsNotFound(status) && FindUnwritten(options.filter.session(), options.viewer))
+    return absl::OkStatus();
   return Noticed(status);
 }
 

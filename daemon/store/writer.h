@@ -54,7 +54,8 @@ class Writer {
   ~Writer();
 
   // Opens the database and starts the thread. An error only when the daemon must not run on this database
-  // (FailedPrecondition: newer schema, or a file that is not ours to read and write); any other trouble stands in state() and is tried again.
+  // (FailedPrecondition: newer schema, or a file that is not ours to read and write); any other trouble
+  // stands in state() and is tried again.
   absl::Status Start();
   // Writes what waits, but tries no longer than `patience`, folds the log in and closes.
   void Stop(absl::Duration patience);

@@ -33,11 +33,11 @@ struct Shared {
   std::atomic<uint64_t> errors{0};
   std::atomic<int64_t> longest_ns{0};
   std::atomic<bool> stop{false};
-  std::atomic<uint64_t> served{0};  // requests, by daemons
-  std::atomic<int> joined{0};       // daemons that have joined the holder
-  std::atomic<int> ready{0};        // daemons that serve
-  std::atomic<int> held{0};         // listeners that the last daemon was given back
-  std::atomic<uint64_t> unseen{0};  // requests that the holder says it has answered
+  std::atomic<uint64_t> served{0};   // requests, by daemons
+  std::atomic<int> joined{0};        // daemons that have joined the holder
+  std::atomic<int> ready{0};         // daemons that serve
+  std::atomic<int> held{0};          // listeners that the last daemon was given back
+  std::atomic<uint64_t> unseen{0};   // requests that the holder says it has answered
   std::atomic<bool> may_take{true};  // a daemon that has joined waits for it before it takes listeners over
 
   static Shared* Map() {

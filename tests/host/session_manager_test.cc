@@ -176,7 +176,8 @@ TEST_CASE("stop sends TERM first and kills what is deaf after the grace") {
   CHECK(f.saved[a].end_reason() == "stopped by uid 1000");
 }
 
-TEST_CASE("a session whose client ends before its first process came ends at once, one that has begun goes on") {
+TEST_CASE(
+    "a session whose client ends before its first process came ends at once, one that has begun goes on") {
   Fixture f;
   auto client = std::make_unique<Sleeper>();
   Sleeper agent;

@@ -170,6 +170,7 @@ for n in range(4000):
         fill_up(fill)
         name = own_daemon.run(*words, cwd=work).name
         wait_until(lambda: "nothing is written" in own_daemon.status()["store"]["state"], 20, "the disk is full")
+        wait_until(lambda: own_daemon.status()["sessions"] == 0, 10, "the session has ended")
         fill.unlink()
         rows = own_daemon.events(name, seconds=30)
         assert own_daemon.session(name)["state"] == "ended" and select(rows, kind="exec")
