@@ -13,8 +13,9 @@ namespace {
 int DropPages(dl_phdr_info* info, size_t, void*) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const ElfW(Phdr) & segment = info->dlpi_phdr[i];
-    // Never one that can be written, not even once by the loader: what is dropped is read from the file again.
+    const ElfW(Phdr)& segment = info->dlpi_phdr[i];
+    // Never one that can be written, not even once by the loader: what is dropped is read from the file
+    // again.
     if (segment.p_type != PT_LOAD || (segment.p_flags & PF_W) != 0) continue;
     const uintptr_t start = (info->dlpi_addr + segment.p_vaddr) & ~(page - 1);
     const uintptr_t end = info->dlpi_addr + segment.p_vaddr + segment.p_memsz;
