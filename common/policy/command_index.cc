@@ -58,7 +58,7 @@ struct CommandIndex::Expressions {
 };
 
 CommandIndex::CommandIndex() : paths_(true) {}
-CommandIndex::CommandIndex(CommandIndex&&) = default;
+CommandIndex::CommandIndex(CommandIndex&&) noexcept = default;
 CommandIndex::~CommandIndex() = default;
 
 void CommandIndex::Add(CommandRule rule) {

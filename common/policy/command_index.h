@@ -41,7 +41,7 @@ class CommandIndex {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
   CommandIndex();
-  CommandIndex(CommandIndex&&);
+  CommandIndex(CommandIndex&&) noexcept;
   CommandIndex& operator=(CommandIndex&&) = delete;
   ~CommandIndex();
   void Add(CommandRule rule);                       // in order

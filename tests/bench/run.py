@@ -230,12 +230,13 @@ def report(options, lines):
         progress(f"written: {path.relative_to(ROOT)}")
 
 
-def store_bench(build, lines):
-    for program in (build / "tests/store_bench", build / "bin/store_bench"):
+def part_bench(build, name, title, lines):
+    """The output of a program that measures one part alone."""
+    for program in (build / "tests" / name, build / "bin" / name):
         if program.is_file():
-            progress("  store")
+            progress(f"  {name}")
             done = subprocess.run([program], capture_output=True, text=True, check=False, cwd=tempfile.gettempdir())
-            lines += ["", "The store alone (`store_bench`):", "```", done.stdout.strip(), "```"]
+            lines += ["", f"{title} alone (`{name}`):", "```", done.stdout.strip(), "```"]
             return
 
 
@@ -292,7 +293,8 @@ def main():
             if resident > 25:
                 over.append(f"idle daemon: {resident:.1f} MB, budget 25")
     if not options.only:
-        store_bench(build, lines)
+        part_bench(build, "store_bench", "The store", lines)
+        part_bench(build, "policy_bench", "Policies", lines)
     if over:
         lines += ["", "Over budget:", *(f"- {line}" for line in over)]
     report(options, lines)
