@@ -15,7 +15,7 @@ namespace agentmon::policy {
 struct Address {
   std::array<uint8_t, 16> bytes{};  // IPv4: the first four
   bool v6 = false;
-  auto operator<=>(const Address&) const = default;
+  auto operator<=>(const Address&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 is wrong
   int bits() const { return v6 ? 128 : 32; }
   bool Bit(int n) const { return bytes[n / 8] >> (7 - n % 8) & 1; }
 };

@@ -46,13 +46,15 @@ void CheckFloorHolds(const std::vector<TestLayer>& layers, const CompileOptions&
 TEST_CASE("the floor holds under an open base") { CheckFloorHolds({kFloor, kOpenBase}); }
 
 TEST_CASE("no key of an inner layer switches the floor off") {
+  constexpr const char* kAllAllowed =
+      "defaults: {command: allow, file_read: allow, file_write: allow, network: allow, unix_socket: allow, "
+      "signal: allow}\n";
   for (const LayerKind kind : {LayerKind::kBase, LayerKind::kUser, LayerKind::kSession}) {
     for (const char* text : {
              "posture: monitor\n",
              "posture: warn\n",
              "enforcement: best_effort\n",
-             "defaults: {command: allow, file_read: allow, file_write: allow, network: allow, unix_socket: "
-             "allow, signal: allow}\n",
+             kAllAllowed,
              "linux: {seccomp: {enabled: false}, network: {mode: \"off\"}}\n",
              "transparent_commands: {remove: [env, sh, bash]}\n",
              "file_rules: [{paths: ['**'], decision: allow}]\n",
