@@ -36,8 +36,8 @@ bool PathMatches(const Rule& rule, absl::string_view path) {
 
 class Reference {
  public:
-  Reference(const ReferenceLayer& layer, const Subject& s, const EvaluateOptions& options, bool isolated)
-      : d_(*layer.document), kind_(layer.kind), s_(s), options_(options), isolated_(isolated) {}
+  Reference(const ReferenceLayer& layer, const Subject& s, bool isolated)
+      : d_(*layer.document), kind_(layer.kind), s_(s), isolated_(isolated) {}
 
   Decision Run() {
     switch (s_.kind) {
@@ -188,7 +188,6 @@ class Reference {
   const Document& d_;
   const LayerKind kind_;
   const Subject& s_;
-  const EvaluateOptions& options_;
   const bool isolated_;
 };
 
@@ -230,7 +229,7 @@ ReferenceAnswer ReferenceEvaluate(const std::vector<ReferenceLayer>& layers, con
   bool first = true;
   for (const ReferenceLayer& layer : layers) {
     if (layer.document->posture != Posture::kUnset) posture = layer.document->posture;
-    const Decision said = Reference(layer, subject, options, posture == Posture::kIsolate).Run();
+    const Decision said = Reference(layer, subject, posture == Posture::kIsolate).Run();
     out.layers.push_back(said);
     if (said == Decision::kNone) continue;
     const Decision effective = UnderPosture(EffectiveDecision(said, subject, options), posture);
