@@ -244,7 +244,7 @@ void Policies::Compile(uid_t uid, std::string workspace, v1::PolicyChoice choice
       deps_.workers.TryPost([this, alive = alive_, prepared, uid, library = library_, own = deps_.own, done] {
         prepared->request.owner = LookUpOwner(uid);
         prepared->compiled = CompileSessionPolicy(*library, prepared->request, own);
-        deps_.core.Post([this, alive, prepared, done] {
+        deps_.core.Post([alive, prepared, done] {
           if (*alive) done(prepared);
         });
       });
