@@ -19,6 +19,8 @@ namespace {
 
 constexpr size_t kLargestKept = 8u << 20;
 constexpr size_t kShownProblems = 8;
+constexpr int kCompilesPerUser = 2;       // at once; the workers are kept free for others
+constexpr size_t kWaitingPerUser = 1000;  // beyond those
 
 absl::Status Busy() {
   return Refusal(absl::StatusCode::kResourceExhausted, "BUSY", "too much is being compiled at once",
@@ -240,15 +242,47 @@ void Policies::Compile(uid_t uid, std::string workspace, v1::PolicyChoice choice
   prepared->request.choice = std::move(choice);
   prepared->request.workspace = std::move(workspace);
   prepared->library_generation = library_generation_;
-  const bool posted =
-      deps_.workers.TryPost([this, alive = alive_, prepared, uid, library = library_, own = deps_.own, done] {
+  const bool posted = PostFor(
+      uid,
+      [prepared, uid, library = library_, own = deps_.own] {
         prepared->request.owner = LookUpOwner(uid);
         prepared->compiled = CompileSessionPolicy(*library, prepared->request, own);
-        deps_.core.Post([alive, prepared, done] {
-          if (*alive) done(prepared);
-        });
-      });
+      },
+      [prepared, done] { done(prepared); });
   if (!posted) done(Busy());
+}
+
+bool Policies::PostFor(uid_t uid, Task work, Task after) {
+  Turn& turn = turns_[uid];
+  if (turn.waiting.size() >= kWaitingPerUser) return false;
+  turn.waiting.push_back([this, alive = alive_, uid, work = std::move(work), after = std::move(after)] {
+    work();
+    deps_.core.Post([this, alive, uid, after] {
+      if (!*alive) return;
+      --turns_[uid].running;
+      RunNext(uid);
+      after();
+    });
+  });
+  RunNext(uid);
+  return true;
+}
+
+void Policies::RunNext(uid_t uid) {
+  const auto it = turns_.find(uid);
+  Turn& turn = it->second;
+  while (turn.running < kCompilesPerUser && !turn.waiting.empty()) {
+    // Workers that are full have work of others; its end does not wake this one, so it is tried again.
+    if (!deps_.workers.TryPost(turn.waiting.front())) {
+      deps_.core.PostAfter(absl::Milliseconds(50), [this, alive = alive_, uid] {
+        if (*alive && turns_.count(uid) != 0) RunNext(uid);
+      });
+      return;
+    }
+    turn.waiting.pop_front();
+    ++turn.running;
+  }
+  if (turn.running == 0 && turn.waiting.empty()) turns_.erase(it);
 }
 
 void Policies::Begin(const v1::Session& session, const PreparedPtr& prepared) {

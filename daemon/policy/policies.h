@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -100,6 +101,15 @@ class Policies {
     bool kept = false;  // its choice is written for the next daemon
   };
   struct Round;  // one reload
+  // What a user has compiled now, and what waits: one user's do not fill the workers.
+  struct Turn {
+    int running = 0;
+    std::deque<Task> waiting;
+  };
+
+  // Runs the work on a worker when it is this user's turn, then `after` on the core thread; false = too busy.
+  bool PostFor(uid_t uid, Task work, Task after);
+  void RunNext(uid_t uid);
 
   void StartRound();
   void FinishReading(const std::shared_ptr<Round>& round);
@@ -122,6 +132,7 @@ class Policies {
   policy::Diagnostics problems_;  // of the last reading
   std::string fallback_;          // what is in force in place of broken files since the start
   std::map<std::string, SessionEntry> sessions_;
+  std::map<uid_t, Turn> turns_;
   agentmon::Judge judge_;
   std::shared_ptr<Round> round_;  // under way
   std::vector<Done<v1::ReloadPoliciesResponse>> waiting_;

@@ -223,6 +223,17 @@ TEST_CASE(
   CHECK(f.Judge("s", "/data/x").decision() == v1::DECISION_UNSPECIFIED);
 }
 
+TEST_CASE("a user who asks for much does not make others wait for all of it") {
+  Fixture f;
+  int own = 0, own_before_other = -1;
+  const auto count = [&](absl::StatusOr<Policies::PreparedPtr> prepared) { own += prepared.ok(); };
+  for (int i = 0; i < 100; ++i) f.policies->Prepare(getuid(), "/work", v1::PolicyChoice(), count);
+  f.policies->Prepare(getuid() + 1, "/work", v1::PolicyChoice(),
+                      [&](absl::StatusOr<Policies::PreparedPtr>) { own_before_other = own; });
+  REQUIRE(f.loop.RunUntil([&] { return own_before_other >= 0 && own == 100; }, absl::Seconds(60)));
+  CHECK(own_before_other < 50);
+}
+
 TEST_CASE("a reader during thousands of switches gets an answer of one of the two policies, never another") {
   const auto compiled = [](absl::string_view read, absl::string_view write) {
     auto library = std::make_shared<PolicyLibrary>();
