@@ -111,7 +111,10 @@ struct Naive {
         if (text.find("${HOME}") == 0) text = "/home/u" + text.substr(7);
         out.patterns.push_back(text);
       }
-      if (rule.kind == RuleKind::kFile) files.push_back(std::move(out));
+      if (rule.kind == RuleKind::kFile) {
+        files.push_back(std::move(out));
+        continue;
+      }
       if (rule.kind != RuleKind::kCommand) continue;
       out.name = rule.commands[0].value;
       if (!rule.args_patterns.empty())

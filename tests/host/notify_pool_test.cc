@@ -148,11 +148,12 @@ TEST_CASE("a thread whose request another reader took is called back, and its la
   UniqueFd listener = contended.TakeListener();
   const pid_t thief = fork();
   if (thief == 0) {
+    const int stolen = listener.get();
     for (;;) {
       seccomp_notif request;
-      pollfd readable{listener.get(), POLLIN, 0};
-      if (poll(&readable, 1, -1) == 1 && ReceiveNotify(listener.get(), &request) == ReceiveResult::kRequest) {
-        ContinueNotify(listener.get(), request.id);
+      pollfd readable{stolen, POLLIN, 0};
+      if (poll(&readable, 1, -1) == 1 && ReceiveNotify(stolen, &request) == ReceiveResult::kRequest) {
+        ContinueNotify(stolen, request.id);
       }
     }
   }
