@@ -146,9 +146,9 @@ TEST_CASE("a thread whose request another reader took is called back, and its la
   FilteredChild contended(Calls(2000));
   FilteredChild other(Calls(2000));
   UniqueFd listener = contended.TakeListener();
+  const int stolen = listener.get();
   const pid_t thief = fork();
   if (thief == 0) {
-    const int stolen = listener.get();
     for (;;) {
       seccomp_notif request;
       pollfd readable{stolen, POLLIN, 0};
@@ -157,7 +157,8 @@ TEST_CASE("a thread whose request another reader took is called back, and its la
       }
     }
   }
-  REQUIRE(pool->Add(1, std::move(listener)).ok());
+  const absl::Status added = pool->Add(1, std::move(listener));
+  REQUIRE(added.ok());
   REQUIRE(pool->Add(2, other.TakeListener()).ok());
   contended.Go();
   other.Go();
