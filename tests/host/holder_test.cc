@@ -230,11 +230,14 @@ TEST_CASE("calls go on when the daemon stands still, are told to it, and are its
     daemon.Signal(SIGCONT);
     CHECK(WaitFor([&] { return shared->unseen > unseen + 1000; }));
   }
-  const uint64_t served = shared->served;
-  CHECK(WaitFor([&] { return shared->served > served + 1000; }));
-  const uint64_t unseen = shared->unseen, calls = shared->calls;
-  CHECK(WaitFor([&] { return shared->calls > calls + 5000; }));
-  CHECK(shared->unseen == unseen);
+  // A loaded machine may keep a daemon from its work for so long that it counts as standing still once more.
+  bool own_again = false;
+  for (int i = 0; i < 20 && !own_again; ++i) {
+    const uint64_t unseen = shared->unseen, served = shared->served;
+    CHECK(WaitFor([&] { return shared->served > served + 5000; }));
+    own_again = shared->unseen == unseen;
+  }
+  CHECK(own_again);
   shared->stop = true;
   CHECK(load.Wait() == 0);
   CHECK(other.Wait() == 0);
