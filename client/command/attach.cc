@@ -58,7 +58,7 @@ int Attach(const VerbContext& context, const AttachOptions& options) {
   v1::AdoptResponse response;
   const auto stub = v1::Sessions::NewStub(channel);
   const grpc::Status status = context.Ask(
-      kCallTime, [&](grpc::ClientContext* call) { return stub->Adopt(call, request, &response); });
+      kCompileTime, [&](grpc::ClientContext* call) { return stub->Adopt(call, request, &response); });
   if (!status.ok()) return context.FailRpc(status);
   const std::string id = Printable(response.session().id());
   if (context.json) {

@@ -41,7 +41,7 @@ bool Call(const VerbContext& context,
   if (channel == nullptr) return false;
   const auto stub = v1::Policy::NewStub(channel);
   grpc::ClientContext client_context;
-  SetDeadline(client_context, kCallTime);
+  SetDeadline(client_context, kCompileTime);
   const grpc::Status status = (stub.get()->*method)(&client_context, request, response);
   if (status.ok()) return true;
   *exit_status = context.FailRpc(status);

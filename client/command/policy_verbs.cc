@@ -107,6 +107,7 @@ void AddFileVerbs(CLI::App& policy, Cli& cli) {
   test->add_flag("--junit", cli.policy.test.junit, "Print JUnit XML");
   test->add_flag("--verbose,-v", cli.policy.test.verbose, "Rows that passed too");
   CLI::App* diff = AddVerb(policy, cli, "diff", "Show which rules differ between two policies", [&cli] {
+    if (cli.policy.files.size() != 2) return cli.context.Fail(kUsage, "policy diff: two policies are needed");
     return Local(cli.context, [&](const auto& context, auto& out, auto& err) {
       return policy_cli::Diff(context, cli.policy.files[0], cli.policy.files[1], out, err);
     });

@@ -139,12 +139,12 @@ absl::StatusOr<AgentEnd> RunAgent(const std::vector<std::string>& programs, cons
 int StartSession(const VerbContext& context, const RunOptions& options, v1::StartResponse* response) {
   const absl::StatusOr<v1::StartRequest> request = MakeRequest(context, options);
   if (!request.ok()) return context.FailLines(kRunFailed, request.status().message());
-  const Watchdog watchdog(GrpcWatchdog(kCallTime, kRunFailed, context.err_fd));
+  const Watchdog watchdog(GrpcWatchdog(kCompileTime, kRunFailed, context.err_fd));
   const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(SocketPath(context.socket));
   if (!channel.ok()) return context.Fail(kRunFailed, channel.status().message());
   const auto stub = v1::Sessions::NewStub(*channel);
   grpc::ClientContext client_context;
-  SetDeadline(client_context, kCallTime);
+  SetDeadline(client_context, kCompileTime);
   const grpc::Status status = stub->Start(&client_context, *request, response);
   return status.ok() ? kOk : context.Fail(kRunFailed, RpcFailure(status).message);
 }

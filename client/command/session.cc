@@ -111,7 +111,7 @@ int SessionSetPolicy(const VerbContext& context, const SessionOptions& options) 
   *request.mutable_policy() = *choice;
   v1::SetPolicyResponse response;
   grpc::ClientContext client_context;
-  SetDeadline(client_context, kCallTime);
+  SetDeadline(client_context, kCompileTime);
   const grpc::Status status = stub->SetPolicy(&client_context, request, &response);
   if (!status.ok()) return context.FailRpc(status);
   if (context.json) {

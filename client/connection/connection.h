@@ -17,6 +17,7 @@ namespace agentmon {
 
 // How long a call may take that only looks something up.
 inline constexpr absl::Duration kCallTime = absl::Seconds(10);
+inline constexpr absl::Duration kCompileTime = absl::Seconds(40);  // of a call for which a policy is compiled
 
 // The channel lives on one connected socket and does not reconnect.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& socket_path);

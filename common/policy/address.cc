@@ -146,6 +146,18 @@ bool Prefix::Contains(const Address& a) const {
   return (a.bytes[whole] & mask) == address.bytes[whole];
 }
 
+Address Reached(const Address& address) {
+  if (address.bytes != Address().bytes) return address;
+  Address loopback = address;
+  if (address.v6) {
+    loopback.bytes[15] = 1;
+  } else {
+    loopback.bytes[0] = 127;
+    loopback.bytes[3] = 1;
+  }
+  return loopback;
+}
+
 Address FromBytes4(const uint8_t bytes[4]) {
   Address out;
   std::copy(bytes, bytes + 4, out.bytes.begin());

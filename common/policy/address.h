@@ -32,6 +32,8 @@ std::optional<Address> ParseAddress(absl::string_view text);
 Address FromBytes4(const uint8_t bytes[4]);
 Address FromBytes16(const uint8_t bytes[16]);  // normalised as above
 std::string ToString(const Address& address);
+// Where a connection to this address leads on Linux: 0.0.0.0 and :: are the loopback, others themselves.
+Address Reached(const Address& address);
 
 // "10.0.0.0/8", or one address. error says what is wrong, with a suggestion where host bits are set.
 std::optional<Prefix> ParsePrefix(absl::string_view text, std::string& error);

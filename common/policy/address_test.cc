@@ -72,4 +72,11 @@ TEST_CASE("names have one spelling") {
   CHECK_FALSE(NormalizeDomain(std::string(64, 'a')));
 }
 
+TEST_CASE("the unspecified addresses lead to the loopback, in every spelling") {
+  for (const char* text : {"0.0.0.0", "0", "0x0", "::ffff:0.0.0.0"})
+    CHECK(ToString(Reached(*ParseAddress(text))) == "127.0.0.1");
+  CHECK(ToString(Reached(*ParseAddress("::"))) == "::1");
+  CHECK(ToString(Reached(*ParseAddress("10.0.0.0"))) == "10.0.0.0");
+}
+
 }  // namespace agentmon::policy

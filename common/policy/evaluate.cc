@@ -407,6 +407,14 @@ bool UsuallyTrusted(absl::string_view directory) {
 
 Verdict Evaluate(const Snapshot& snapshot, const Subject& subject, const EvaluateOptions& options,
                  Trace* trace) {
+  if (subject.kind == RuleKind::kNetwork && subject.address.has_value()) {
+    const Address reached = Reached(*subject.address);
+    if (reached != *subject.address) {
+      Subject there = subject;
+      there.address = reached;
+      return Evaluation(snapshot, there, options, trace).Run();
+    }
+  }
   return Evaluation(snapshot, subject, options, trace).Run();
 }
 

@@ -347,6 +347,31 @@ bool Glob::Parse(absl::string_view pattern, GlobKind kind, std::vector<Glob>& ou
   return true;
 }
 
+size_t CountAlternatives(absl::string_view pattern) {
+  // Of each open brace: the alternatives that are complete, and those of the one that is being read.
+  struct Level {
+    size_t complete = 0, current = 1;
+  };
+  constexpr size_t kEnough = 1u << 20;
+  std::vector<Level> levels(1);
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c == '\\') {
+      ++i;
+    } else if (c == '{') {
+      levels.emplace_back();
+    } else if (c == ',' && levels.size() > 1) {
+      levels.back().complete += levels.back().current;
+      levels.back().current = 1;
+    } else if (c == '}' && levels.size() > 1) {
+      const size_t all = levels.back().complete + levels.back().current;
+      levels.pop_back();
+      levels.back().current = std::min(levels.back().current * all, kEnough);
+    }
+  }
+  return levels.front().current;
+}
+
 bool Glob::Matches(absl::string_view text) const { return Matcher(tokens_, text, Separator(kind_)).Run(); }
 
 bool Glob::IsLiteral() const { return tokens_.size() == 1 && tokens_[0].type == Type::kLiteral; }

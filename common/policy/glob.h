@@ -65,6 +65,10 @@ bool GlobCovers(const Glob& outer, const Glob& inner);
 // A text that the glob matches: wildcards filled with "x". For lint and tests.
 std::string GlobSample(const Glob& glob);
 
+// How many patterns {a,b} makes of this one, at least 1; malformed text counts too. Cheap: nothing is
+// expanded.
+size_t CountAlternatives(absl::string_view pattern);
+
 // /a//b/./c/../d/ -> /a/b/d. Lexical: callers hand over resolved paths, this repairs spellings only.
 // Returns path itself when there is nothing to do; else storage, filled.
 absl::string_view NormalizePath(absl::string_view path, std::string& storage);

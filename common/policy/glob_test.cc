@@ -186,4 +186,15 @@ TEST_CASE("paths are put into one spelling") {
   CHECK(NormalizePath("/", storage) == "/");
 }
 
+TEST_CASE("alternatives are counted without making them") {
+  CHECK(CountAlternatives("/a") == 1);
+  CHECK(CountAlternatives("/{a,b}/{c,d,e}") == 6);
+  CHECK(CountAlternatives("/{a,{b,c}{d,e}}") == 5);
+  CHECK(CountAlternatives("/\\{a,b\\}") == 1);
+  CHECK(CountAlternatives("{,},,") == 2);
+  std::string many;
+  for (int i = 0; i < 100; ++i) many += "{a,b}";
+  CHECK(CountAlternatives(many) >= 1u << 20);
+}
+
 }  // namespace agentmon::policy

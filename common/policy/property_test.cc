@@ -246,7 +246,7 @@ std::string KernelDisagreement(const Compiled& c, const Subject& s, const Refere
       got = KernelJudgePath(layer, layer.unix_sockets, s.path, s.operations, DefaultFor::kUnixSocket);
     } else if (s.kind == RuleKind::kNetwork && s.network_op == NetworkOp::kConnect &&
                layer.posture != Posture::kIsolate) {
-      got = KernelJudgeAddress(layer, *s.address, s.port, s.protocol);
+      got = KernelJudgeAddress(layer, Reached(*s.address), s.port, s.protocol);
     } else {
       continue;
     }

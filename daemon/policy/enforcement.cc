@@ -1,5 +1,8 @@
 #include "daemon/policy/enforcement.h"
 
+#include <algorithm>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/policy/builtin.h"
 #include "common/policy/evaluate.h"
@@ -78,6 +81,7 @@ class Lister {
                    ? Seen{How::NONE, ""}
                    : By(v1::NETWORK, "network");
       case RuleKind::kFile: {
+        if (OfPseudoFiles(rule)) return {How::NONE, ""};
         const Seen reads = By(v1::FANOTIFY, "fanotify"), writes = By(v1::NOTIFY, "notify");
         const bool only_reads = rule.operations != 0 && (rule.operations & policy::kWriteOps) == 0;
         return only_reads || writes.first == How::NONE ? reads : writes;
@@ -86,6 +90,13 @@ class Lister {
         break;
     }
     return {How::NONE, ""};
+  }
+  // Reads of /proc and /sys raise no events: no marks are there.
+  static bool OfPseudoFiles(const policy::Rule& rule) {
+    return !rule.paths.empty() &&
+           std::all_of(rule.paths.begin(), rule.paths.end(), [](const policy::Text& path) {
+             return absl::StartsWith(path.value, "/proc/") || absl::StartsWith(path.value, "/sys/");
+           });
   }
   static bool NamesAddresses(const policy::Rule& rule) {
     for (const policy::Text& domain : rule.domains) {

@@ -1,9 +1,11 @@
 #include "daemon/policy/policies.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,8 +21,10 @@ namespace {
 
 constexpr size_t kLargestKept = 8u << 20;
 constexpr size_t kShownProblems = 8;
-constexpr int kCompilesPerUser = 2;       // at once; the workers are kept free for others
-constexpr size_t kWaitingPerUser = 1000;  // beyond those
+constexpr size_t kManyPatterns = 1000;
+constexpr int kCompilesPerUser = 2;           // at once; the workers are kept free for others
+constexpr size_t kWaitingPerUser = 1000;      // beyond those
+constexpr size_t kPatternsPerUser = 100'000;  // that clients sent, in all running sessions: some 300 MB
 
 absl::Status Busy() {
   return Refusal(absl::StatusCode::kResourceExhausted, "BUSY", "too much is being compiled at once",
@@ -74,9 +78,12 @@ void Policies::LoadAtStart() {
 void Policies::SaveArchive() {
   v1::PolicyArchive archive;
   ToArchive(*library_, archive);
-  if (const absl::Status s = ReplaceFile(ArchivePath(), archive.SerializeAsString(), 0600); !s.ok()) {
-    LogWarning("the policies are not kept for a start with broken files: ", s.message());
-  }
+  const absl::Status saved = ReplaceFile(ArchivePath(), archive.SerializeAsString(), 0600);
+  archive_stale_ = !saved.ok();
+  if (saved.ok()) return;
+  ::unlink(ArchivePath().c_str());
+  ::unlink((ArchivePath() + ".new").c_str());
+  LogWarning("the policies are not kept for a start with broken files: ", saved.message());
 }
 
 void Policies::Reload(Done<v1::ReloadPoliciesResponse> done) {
@@ -121,6 +128,7 @@ void Policies::FinishReading(const std::shared_ptr<Round>& round) {
     problems_.clear();
     fallback_.clear();
     round->response.set_sessions(static_cast<uint32_t>(sessions_.size()));
+    if (archive_stale_) SaveArchive();
     return EndRound(round);
   }
   for (const auto& [session, entry] : sessions_) round->requests[session] = entry.request;
@@ -224,6 +232,11 @@ void Policies::Switch(const std::string& session, SessionEntry& entry, CompiledP
   entry.problem.clear();
   entry.layers = std::move(compiled.layers);
   entry.current->Switch(std::move(compiled.snapshot));
+  // The heap of a large policy goes back to the kernel.
+  if (std::max(entry.sent_patterns, compiled.sent_patterns) > kManyPatterns) {
+    const bool posted [[maybe_unused]] = deps_.workers.TryPost([] { ::malloc_trim(0); });
+  }
+  entry.sent_patterns = compiled.sent_patterns;
   ++entry.generation;
   if (notice_ != nullptr) notice_(session, v1::SessionChange::POLICY_CHANGED, detail);
 }
@@ -248,7 +261,20 @@ void Policies::Compile(uid_t uid, std::string workspace, v1::PolicyChoice choice
         prepared->request.owner = LookUpOwner(uid);
         prepared->compiled = CompileSessionPolicy(*library, prepared->request, own);
       },
-      [prepared, done] { done(prepared); });
+      [this, prepared, done] {
+        const uid_t user = prepared->request.owner.uid;
+        size_t patterns = prepared->compiled.sent_patterns;
+        for (const auto& [session, entry] : sessions_) {
+          if (entry.request.owner.uid == user) patterns += entry.sent_patterns;
+        }
+        if (prepared->compiled.sent_patterns > 0 && patterns > kPatternsPerUser) {
+          return done(Refusal(absl::StatusCode::kResourceExhausted, "TOO_MANY_PATTERNS",
+                              absl::StrCat("the policies of this user's sessions have more than ",
+                                           kPatternsPerUser, " patterns"),
+                              "end some sessions, or have the policy installed by root"));
+        }
+        done(prepared);
+      });
   if (!posted) done(Busy());
 }
 
@@ -290,8 +316,13 @@ void Policies::Begin(const v1::Session& session, const PreparedPtr& prepared) {
   entry.request = std::move(prepared->request);
   entry.current = std::make_unique<policy::CurrentSnapshot>(std::move(prepared->compiled.snapshot));
   entry.layers = std::move(prepared->compiled.layers);
+  entry.sent_patterns = prepared->compiled.sent_patterns;
   entry.library_generation = prepared->library_generation;
   entry.judged.groups = entry.request.owner.groups;
+  if (entry.request.owner.home.empty()) {
+    entry.problem = absl::StrCat("the user database knows no home of user ", session.uid(),
+                                 ": rules on ~ match nothing, and the user's own policies are not read");
+  }
   entry.kept = session.origin() != v1::Session::WATCH;
   Keep(session.id(), entry);
   if (entry.library_generation != library_generation_) CatchUp(session.id());
@@ -427,7 +458,14 @@ std::vector<std::string> Policies::Problems() const {
     }
     lines.push_back(policy::FormatDiagnostic(d));
   }
-  if (lines.empty()) return lines;
+  if (lines.empty()) {
+    if (archive_stale_) {
+      lines.push_back(
+          "the policies in force could not be kept for a start with broken files; 'agentmon policy reload' "
+          "tries again");
+    }
+    return lines;
+  }
   lines.insert(lines.begin(), fallback_.empty() ? "policy files are broken; those before are still in force"
                                                 : absl::StrCat("policy files are broken; ", fallback_));
   return lines;

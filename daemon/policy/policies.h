@@ -96,6 +96,7 @@ class Policies {
     std::vector<policy::LayerInput> layers;
     uint64_t generation = 1, library_generation = 0;
     uint32_t not_enforced = 0;
+    size_t sent_patterns = 0;
     std::string problem;
     JudgedSession judged;
     bool kept = false;  // its choice is written for the next daemon
@@ -122,6 +123,7 @@ class Policies {
   void Keep(const std::string& session, SessionEntry& entry);
   std::string KeptPath(const std::string& session) const;
   std::string ArchivePath() const { return deps_.own.state_dir + "/policies.last-good"; }
+  // What could not be kept is removed: an old copy must not pass for the last one.
   void SaveArchive();
 
   Deps deps_;
@@ -137,6 +139,7 @@ class Policies {
   std::shared_ptr<Round> round_;  // under way
   std::vector<Done<v1::ReloadPoliciesResponse>> waiting_;
   bool again_ = false;
+  bool archive_stale_ = false;  // the last good policies could not be kept
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -146,6 +146,12 @@ TEST_CASE("files that others may write, and a default that is not there, are bro
   const auto rejected = f.Reload();
   CHECK_FALSE(rejected.ok());
   CHECK(rejected.diagnostics(0).message().find("chmod go-w") != std::string::npos);
+  // Who may replace the file may as well write it.
+  f.Write("/floor/10.yaml", PolicyText("a", "/srv/**", "deny"));
+  chmod((f.dir + "/floor").c_str(), 0777);
+  CHECK(f.Reload().diagnostics(0).message().find("others than root can replace it") != std::string::npos);
+  chmod((f.dir + "/floor").c_str(), 0700);
+  CHECK(f.Reload().ok());
   fs::remove(f.dir + "/floor/10.yaml");
   f.places.default_policy = "mine";
   f.policies->SetPlaces(f.places);
@@ -221,6 +227,34 @@ TEST_CASE(
   CHECK(f.policies->Describe("s", false, {}).problem().find("not known any more") != std::string::npos);
   f.policies->End("s");
   CHECK(f.Judge("s", "/data/x").decision() == v1::DECISION_UNSPECIFIED);
+}
+
+TEST_CASE("what clients send is bounded for each file and each user") {
+  Fixture f;
+  v1::PolicyChoice choice;
+  v1::PolicyDocument* document = choice.mutable_base()->mutable_document();
+  document->set_name("big");
+  document->set_file("big.yaml");
+  document->set_version(1);
+  const auto fill = [&](int rules) {
+    document->clear_rules();
+    for (int i = 0; i < rules; ++i) {
+      v1::Rule* rule = document->add_rules();
+      rule->set_kind(v1::RULE_KIND_FILE);
+      rule->set_name(absl::StrCat("r", i));
+      rule->set_decision(v1::DENY);
+      rule->add_operations("*");
+      rule->add_paths()->set_value(absl::StrCat("/x", i, "/{a,b,c,d}{e,f,g,h,i}"));
+    }
+  };
+  fill(1001);
+  CHECK(std::string(f.Begin("s", choice).message()).find("more than 20000 patterns") != std::string::npos);
+  fill(1000);
+  for (int i = 0; i < 5; ++i) CHECK(f.Begin(absl::StrCat("s", i), choice).ok());
+  CHECK(absl::IsResourceExhausted(f.Begin("s", choice)));
+  CHECK(f.Begin("s").ok());  // of root's policies there may be any number
+  f.policies->End("s0");
+  CHECK(f.Begin("t", choice).ok());
 }
 
 TEST_CASE("a user who asks for much does not make others wait for all of it") {

@@ -1,6 +1,8 @@
 #include "daemon/policy/policy_library.h"
 
 #include <google/protobuf/util/message_differencer.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -41,6 +43,23 @@ void Load(PolicyFile& file, absl::string_view text, LayerKind kind) {
   if (compiles) file.document = std::move(document);
 }
 
+// Who can replace a file decides what it says: each directory above it must be root's (or ours), and writable
+// by nobody else but where the sticky bit keeps others from taking names away. Empty = so it is.
+std::string WhoElseMayReplace(const fs::path& path) {
+  std::error_code error;
+  const fs::path real = fs::canonical(path, error);
+  if (error) return "";  // reading it tells why
+  for (fs::path directory = real.parent_path();; directory = directory.parent_path()) {
+    struct stat st {};
+    if (::stat(directory.c_str(), &st) != 0) return "";
+    const bool ours = st.st_uid == 0 || st.st_uid == ::geteuid();
+    if (!ours || ((st.st_mode & 022) != 0 && (st.st_mode & S_ISVTX) == 0)) {
+      return absl::StrCat("others than root can replace it: chown root and chmod go-w ", directory.string());
+    }
+    if (directory == directory.root_path()) return "";
+  }
+}
+
 // The policy files of a directory by name; what starts with a dot is an editor's, or a ConfigMap's own.
 std::vector<fs::path> FilesOf(const std::string& directory, policy::Diagnostics& problems) {
   std::vector<fs::path> files;
@@ -66,6 +85,10 @@ PolicyFile ReadOne(const fs::path& path, LayerKind kind) {
   PolicyFile file;
   file.name = path.stem().string();
   file.path = path.string();
+  if (const std::string who = WhoElseMayReplace(path); !who.empty()) {
+    file.diagnostics.push_back(Problem(file.path, who));
+    return file;
+  }
   const auto text = ReadRootFile(file.path, kLargestFile);
   if (text.ok())
     Load(file, *text, kind);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/refusal.h"
 #include "common/policy/builtin.h"
+#include "common/policy/glob.h"
 #include "common/policy/policy_proto.h"
 
 namespace agentmon {
@@ -22,6 +23,7 @@ constexpr int kMostDocuments = 64;
 constexpr int kMostVariables = 256;
 constexpr size_t kLongestVariable = 4096;
 constexpr size_t kLargestChoice = 4u << 20;
+constexpr size_t kMostPatterns = 20'000;
 constexpr size_t kShownErrors = 5;
 constexpr char kNowhere[] = "/nonexistent";  // Debian's name for the home of those who have none
 
@@ -61,6 +63,17 @@ class Layers {
     out_.layers.push_back({kind, document});
   }
   void AddDocument(LayerKind kind, const v1::PolicyDocument& message) {
+    for (const v1::Rule& rule : message.rules()) {
+      for (const auto* texts : {&rule.paths(), &rule.domains(), &rule.commands()}) {
+        for (const v1::PolicyText& text : *texts)
+          out_.sent_patterns += policy::CountAlternatives(text.value());
+      }
+      out_.sent_patterns += rule.cidrs_size() + rule.args_patterns_size();
+    }
+    if (out_.sent_patterns > kMostPatterns) {
+      return AddError(out_.diagnostics, message.file(),
+                      absl::StrCat("more than ", kMostPatterns, " patterns, each alternative counted"));
+    }
     policy::Document document = policy::FromProto(message, out_.diagnostics);
     out_.layers.push_back({kind, std::make_shared<const policy::Document>(std::move(document))});
   }

@@ -37,11 +37,12 @@ struct OwnPaths {
 struct CompiledPolicy {
   std::shared_ptr<const policy::Snapshot> snapshot;  // null: diagnostics have errors
   policy::Diagnostics diagnostics;
+  size_t sent_patterns = 0;  // in the documents of the choice, alternatives counted
   // Of the document that each layer but the built-in one comes from, outermost first.
   std::vector<policy::LayerInput> layers;
 };
 
-// Limits on what a client may send: 64 documents, 4 MiB.
+// Limits on what a client may send: 64 documents, 4 MiB, 20,000 patterns once alternatives are counted.
 CompiledPolicy CompileSessionPolicy(const PolicyLibrary& library, const PolicyRequest& request,
                                     const OwnPaths& own);
 // What holds where that failed and something must: the floor, and a base that allows reads only.

@@ -222,8 +222,10 @@ bool ReferenceGlob(absl::string_view p, absl::string_view s, char separator) {
   return ReferenceGlob(p.substr(1), s.substr(1), separator);
 }
 
-ReferenceAnswer ReferenceEvaluate(const std::vector<ReferenceLayer>& layers, const Subject& subject,
+ReferenceAnswer ReferenceEvaluate(const std::vector<ReferenceLayer>& layers, const Subject& asked,
                                   const EvaluateOptions& options) {
+  Subject subject = asked;
+  if (subject.address) subject.address = Reached(*subject.address);
   ReferenceAnswer out;
   Posture posture = Posture::kEnforce;
   bool first = true;
