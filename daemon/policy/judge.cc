@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/policy/evaluate.h"
 #include "common/policy/policy_proto.h"
+#include "daemon/policy/resolved_path.h"
 
 namespace agentmon {
 namespace {
@@ -67,6 +68,22 @@ uint32_t UnixOperation(v1::EventKind kind) {
       return policy::kUnixListen;
     default:
       return 0;
+  }
+}
+
+// Calls that act on what the last link of their name leads to, where only the name is known.
+bool FollowsLastLink(const Event& event) {
+  switch (event.kind()) {
+    case v1::UNIX_CONNECT:
+    case v1::UNIX_SEND:
+      return !event.unix().abstract();
+    case v1::OPEN_WRITE:
+    case v1::TRUNCATE:
+    case v1::CHMOD:
+    case v1::CHOWN:
+      return event.as_asked();
+    default:
+      return false;
   }
 }
 
@@ -142,12 +159,25 @@ void Judge::Apply(const policy::Snapshot& snapshot, JudgedSession& session, Even
   };
   policy::EvaluateOptions options;
   options.trusted_directory = &trusted;
-  const policy::Verdict verdict = policy::Evaluate(snapshot, *subject, options);
+  policy::Verdict verdict = policy::Evaluate(snapshot, *subject, options);
+  const std::string real =
+      FollowsLastLink(*event) ? ResolvedPath(subject->path, event->process().pid()) : std::string();
+  if (!real.empty() && real != subject->path) {
+    Subject there = *subject;
+    there.path = real;
+    policy::Verdict other = policy::Evaluate(snapshot, there, options);
+    if (policy::Strictness(other.decision) > policy::Strictness(verdict.decision)) {
+      verdict = std::move(other);
+      subject = there;
+    }
+  }
   if (verdict.rule == nullptr && verdict.decision == policy::Decision::kAllow) {
     event->mutable_judgement()->set_decision(v1::ALLOW);
     return;
   }
   *event->mutable_judgement() = policy::ToJudgement(snapshot, verdict, *subject);
+  // Which socket it was that another name led to.
+  if (event->has_unix() && subject->path == real) event->mutable_unix()->set_path(real);
 }
 
 }  // namespace agentmon

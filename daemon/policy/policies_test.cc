@@ -229,6 +229,44 @@ TEST_CASE(
   CHECK(f.Judge("s", "/data/x").decision() == v1::DECISION_UNSPECIFIED);
 }
 
+TEST_CASE("another name of a socket or file gets its verdict") {
+  Fixture f;
+  char pattern[] = "/tmp/policies-names-XXXXXX";
+  const std::string dir = mkdtemp(pattern);  // what lies in the state directory is agentmon's
+  f.Write("/floor/10.yaml", absl::StrCat("version: 1\nname: f\nunix_socket_rules: [{name: no-sk, paths: [",
+                                         dir, "/real], decision: deny}]\nfile_rules: [{name: no-f, paths: [",
+                                         dir, "/real], decision: deny}]\n"));
+  CHECK(f.Reload().ok());
+  std::ofstream(dir + "/real") << "x";
+  fs::create_symlink("real", dir + "/link");
+  fs::create_symlink("nothing", dir + "/dangling");
+  // A link that was just made is due to have its time of access set, and is then not followed from the
+  // caches.
+  const timespec later[2] = {{time(nullptr) + 1000, 0}, {0, UTIME_OMIT}};
+  REQUIRE(utimensat(AT_FDCWD, (dir + "/link").c_str(), later, AT_SYMLINK_NOFOLLOW) == 0);
+  REQUIRE(f.Begin("s").ok());
+  for (const auto& [name, rule] :
+       {std::pair("/real", "no-sk"), std::pair("/link", "no-sk"), std::pair("/dangling", "")}) {
+    Event event;
+    event.set_session("s");
+    event.set_kind(v1::UNIX_CONNECT);
+    event.mutable_unix()->set_path(dir + name);
+    f.policies->Judge(&event);
+    INFO(name);
+    CHECK(event.judgement().rule() == rule);
+    CHECK(event.unix().path() == dir + (*rule == 0 ? name : "/real"));
+  }
+  Event event;
+  event.set_session("s");
+  event.set_kind(v1::CHMOD);
+  event.set_as_asked(true);
+  event.mutable_file()->set_path(dir + "/link");
+  f.policies->Judge(&event);
+  CHECK(event.judgement().rule() == "no-f");
+  CHECK(event.file().path() == dir + "/link");
+  fs::remove_all(dir);
+}
+
 TEST_CASE("what clients send is bounded for each file and each user") {
   Fixture f;
   v1::PolicyChoice choice;

@@ -216,6 +216,31 @@ def test_policies_are_listed_explained_and_shown_as_they_are_in_force(judging, w
     assert judging.am("policy", "reload", uid=UID).status == 1  # administrators only
 
 
+def test_other_names_of_a_socket_or_file_get_its_verdict(daemon, work, python):
+    (work / "p.yaml").write_text(
+        "version: 1\nname: p\ndefaults: {unix_socket: allow, command: allow, file_write: allow}\n"
+        "unix_socket_rules: [{name: no-sk, paths: ['${WORKSPACE}/real/sk'], decision: deny}]\n"
+        "file_rules: [{name: no-f, paths: ['${WORKSPACE}/real/f'], decision: deny}]\n")
+    result = daemon.run(*python("""
+import os, socket
+os.mkdir("real"); os.symlink("real", "dl"); os.symlink("real/sk", "sl"); os.symlink("real/f", "fl")
+server = socket.socket(socket.AF_UNIX); server.bind("real/sk"); server.listen()
+for link in ("dl", "sl", "fl"):  # see ResolvedPath: one that was just made may not be followed
+    os.utime(link, (2**32 - 1, 1), follow_symlinks=False)
+for name in ("real/sk", "sl", "dl/sk", "real/../dl/./sk"):
+    socket.socket(socket.AF_UNIX).connect(name)
+open("real/f", "w").close()
+os.chmod("fl", 0o600); os.truncate("fl", 0); open("fl", "w").close()
+"""), cwd=work, options=("--policy", "./p.yaml"))
+    assert result.status == 0, result
+    rows = daemon.events(result.name)
+    connects = [r for r in select(rows, kind="unix_connect") if str(work) in r.get("path", "")]
+    assert connects and all(r.get("rule") == "no-sk" for r in connects), [(r["path"], r.get("rule")) for r in connects]
+    assert sum(int(r["count"]) for r in denied(rows, kind="unix_connect")) == 4
+    for kind in ("chmod", "truncate", "open_write"):
+        assert denied(rows, kind=kind, rule="no-f"), (kind, rows)
+
+
 def test_watched_and_attached_trees_are_judged_too(daemon, work):
     sleeper = subprocess.Popen(["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups", "sh", "-c",
                                 "while [ ! -e go ]; do sleep 0.05; done; sudo -n true; git push --force; sleep 60"],
