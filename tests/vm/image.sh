@@ -34,7 +34,7 @@ Description=Tests from the second disk
 After=multi-user.target
 [Service]
 Type=exec
-ExecStart=/bin/sh -c 'mkdir -p /run/vm && tar -x -f /dev/vdb -C /run/vm && exec /run/vm/run'
+ExecStart=/bin/sh -c 'mkdir -p /run/vm && tar -x -f /dev/vdb -C /run/vm && exec bash /run/vm/run'
 StandardOutput=tty
 StandardError=tty
 TTYPath=/dev/ttyS1

@@ -63,9 +63,11 @@ no_session() { ! agentmon session list | grep -qw "$1"; }
 
 test_the_package_installs() {
   dpkg -i "$DEB"
-  dpkg -V agentmon
+  # The image leaves documentation out.
+  dpkg -V agentmon | tee missing.txt || true
+  has_no -v /usr/share/doc/ missing.txt
   getcap /usr/libexec/agentmon/agentmon-ns | grep -q cap_sys_admin=ep
-  systemd-analyze verify agentmon.service
+  systemd-analyze verify --man=no agentmon.service
   [ "$(stat -c %a:%u /etc/agentmon/agentmond.yaml)" = 644:0 ]
   [ -d /etc/agentmon/floor.d ]
   [ -d /etc/agentmon/policies ]
@@ -92,6 +94,7 @@ test_the_daemon_has_the_mount_namespace_of_the_host() {
 test_a_session_of_an_ordinary_user_is_recorded() {
   as_dev sh -c 'cd; agentmon run --name first -- sh -c "echo x >made; cat /etc/hostname; rm made; exec id -u"' | tee said.txt
   grep -qx 1000 said.txt
+  agentmon session show first
   agentmon timeline --session first >rows.txt
   cat rows.txt
   grep -q 'exec .*cat /etc/hostname' rows.txt
@@ -102,7 +105,6 @@ test_a_session_of_an_ordinary_user_is_recorded() {
   grep -q 'ended' rows.txt
   as_dev agentmon timeline --session first | grep -q 'id -u'
   agentmon timeline verify
-  agentmon session show first
 }
 
 test_an_ordinary_user_does_not_see_sessions_of_others() {
@@ -134,7 +136,7 @@ test_a_restart_takes_the_running_session_over() {
   [ "$(main_pid)" != "$pid" ]
   worker_is_whole restart
   agentmon session list | grep -w restart
-  agentmon timeline --session restart | grep -iE 'gap|not recorded|lost'
+  agentmon timeline --session restart | grep 'nothing was recorded for'
   unit_log
   stop_worker restart
 }
@@ -147,7 +149,7 @@ test_the_daemon_killed_comes_back_and_takes_the_running_session_over() {
   wait_for 60 responds
   worker_is_whole killed
   agentmon timeline --session killed | tail -n 30
-  agentmon timeline --session killed | grep -iE 'gap|not recorded|lost'
+  agentmon timeline --session killed | grep 'nothing was recorded for'
   unit_log
   stop_worker killed
 }
@@ -172,17 +174,15 @@ test_systemd_leaves_the_cgroups_of_sessions_alone() {
   stop_worker beside
 }
 
-test_a_user_process_is_not_pulled_out_by_the_end_of_its_login() {
+test_the_end_of_a_login_ends_the_session_that_its_client_runs() {
   start_worker login
   local pid; pid=$(cat /home/dev/login/pid)
   loginctl --no-pager list-sessions
-  loginctl terminate-user dev || true
-  sleep 3
-  loginctl --no-pager list-sessions
-  # What logind ends is the scope, with the client in it; what is in the session's cgroup goes on.
-  kill -0 "$pid"
-  agentmon session list | grep -w login
-  stop_worker login
+  # logind ends what is in the login's scope: the client, which passes the signal on. The agent is elsewhere.
+  loginctl terminate-user dev
+  wait_for 30 no_session login
+  not kill -0 "$pid"
+  responds
 }
 
 test_an_upgrade_takes_the_running_session_over() {
@@ -214,7 +214,7 @@ test_a_removal_lets_the_session_go_on_and_a_purge_leaves_nothing() {
   not kill -0 "$pid"
   not pgrep -fa 'agentmon[d-]|worker[.]sh'
   find "$BASE" /run/agentmon /var/lib/agentmon /etc/agentmon /usr/share/agentmon /usr/libexec/agentmon \
-    /etc/systemd/system/multi-user.target.wants/agentmon.service 2>&1 | tee left.txt
+    /etc/systemd/system/multi-user.target.wants/agentmon.service 2>&1 | tee left.txt || true
   has_no -v 'No such file' left.txt
   not dpkg -s agentmon
   systemctl daemon-reload
