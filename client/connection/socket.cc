@@ -24,7 +24,7 @@ bool HasUnit(const std::string& root) {
   if (access(absl::StrCat(root, "run/systemd/system").c_str(), F_OK) != 0)
     return false;  // systemd does not run
   for (const char* directory : {"etc", "run", "usr/local/lib", "usr/lib", "lib"}) {
-    const std::string unit = absl::StrCat(root, directory, "/systemd/system/agentmond.service");
+    const std::string unit = absl::StrCat(root, directory, "/systemd/system/agentmon.service");
     if (access(unit.c_str(), F_OK) == 0) return true;
   }
   return false;
@@ -91,13 +91,13 @@ std::string SocketPath(const std::string& option) {
 bool ServerIsTrusted(uid_t server, uid_t caller) { return server == 0 || server == caller; }
 
 std::string HowToStart(const std::string& root) {
-  if (HasUnit(root)) return "start it with 'systemctl start agentmond'";
+  if (HasUnit(root)) return "start it with 'systemctl start agentmon'";
   const std::string daemon = DaemonBeside();
   return daemon.empty() ? "start agentmond as root" : absl::StrCat("start it as root with '", daemon, "'");
 }
 
 std::string WhereToLook(const std::string& root) {
-  return HasUnit(root) ? "look at 'systemctl status agentmond'"
+  return HasUnit(root) ? "look at 'systemctl status agentmon'"
                        : "look whether agentmond runs, and what it wrote to its standard error";
 }
 

@@ -75,16 +75,16 @@ TEST_CASE("a missing socket and a dead one are told apart, and what to do is sai
   CHECK(absl::StrContains(Dial(directory.Socket()).status().message(), "connection refused"));
 }
 
-TEST_CASE("systemctl is named only where systemd runs and knows agentmond") {
+TEST_CASE("systemctl is named only where systemd runs and knows agentmon") {
   TestDirectory directory;
   const std::string root = directory.path() + "/";
   CHECK(HowToStart(root) == "start agentmond as root");
-  const std::string unit = root + "usr/lib/systemd/system/agentmond.service";
+  const std::string unit = root + "usr/lib/systemd/system/agentmon.service";
   std::filesystem::create_directories(unit);
   CHECK(HowToStart(root) == "start agentmond as root");
   std::filesystem::create_directories(root + "run/systemd/system");
-  CHECK(HowToStart(root) == "start it with 'systemctl start agentmond'");
-  CHECK(absl::StrContains(WhereToLook(root), "systemctl status agentmond"));
+  CHECK(HowToStart(root) == "start it with 'systemctl start agentmon'");
+  CHECK(absl::StrContains(WhereToLook(root), "systemctl status agentmon"));
   std::filesystem::remove_all(root + "usr");
   CHECK_FALSE(absl::StrContains(WhereToLook(root), "systemctl"));
   std::filesystem::remove_all(root + "run");

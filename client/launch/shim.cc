@@ -46,13 +46,15 @@ absl::StatusOr<ShimPrograms> FindShimIn(const std::string& directory) {
   return programs;
 }
 
-absl::StatusOr<ShimPrograms> FindShim() {
-  const std::string own = OwnDirectory();
-  if (absl::StatusOr<ShimPrograms> beside = FindShimIn(own); beside.ok()) return beside;
-  if (absl::StatusOr<ShimPrograms> installed = FindShimIn(kInstalled); installed.ok()) return installed;
-  return absl::NotFoundError(absl::StrCat("agentmon-shim is neither in ", own, " nor in ", kInstalled,
+absl::StatusOr<ShimPrograms> FindShimFrom(const std::string& own, const std::string& installed) {
+  for (const std::string& directory : {own, installed}) {
+    if (absl::StatusOr<ShimPrograms> found = FindShimIn(directory); found.ok()) return found;
+  }
+  return absl::NotFoundError(absl::StrCat("agentmon-shim is neither in ", own, " nor in ", installed,
                                           ", or may not be executed: install the agentmon package again"));
 }
+
+absl::StatusOr<ShimPrograms> FindShim() { return FindShimFrom(OwnDirectory(), kInstalled); }
 
 std::vector<std::string> ShimArguments(const std::string& program, const ShimCall& call) {
   std::vector<std::string> arguments{

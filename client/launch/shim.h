@@ -17,8 +17,12 @@ struct ShimPrograms {
   std::string ns;  // empty: not there, or it would get no capability
 };
 
-// Looks beside our own executable, then in /usr/libexec/agentmon.
+// Looks beside our own executable (a build), then in /usr/libexec/agentmon (a package).
 absl::StatusOr<ShimPrograms> FindShim();
+
+// The same for an executable in `own` and the package's folder `installed`. The first that has a shim is
+// taken whole: a shim and an agentmon-ns of two installations do not go together.
+absl::StatusOr<ShimPrograms> FindShimFrom(const std::string& own, const std::string& installed);
 
 // The programs in one directory; NotFound when the shim is not there.
 absl::StatusOr<ShimPrograms> FindShimIn(const std::string& directory);

@@ -49,6 +49,22 @@ TEST_CASE("a directory without the shim has nothing to start") {
   CHECK_FALSE(FindShimIn(programs.path()).ok());
 }
 
+TEST_CASE(
+    "the shim beside the program goes before the installed one, which is taken where there is none beside") {
+  const Programs build({"agentmon-shim"});
+  const Programs bin({"agentmon"});
+  const Programs libexec({"agentmon-shim", "agentmon-ns"});
+  const auto in_build = FindShimFrom(build.path(), libexec.path());
+  REQUIRE(in_build.ok());
+  CHECK(in_build->shim == build.path() + "/agentmon-shim");
+  CHECK(in_build->ns.empty());  // not the other installation's
+  const auto installed = FindShimFrom(bin.path(), libexec.path());
+  REQUIRE(installed.ok());
+  CHECK(installed->shim == libexec.path() + "/agentmon-shim");
+  const auto nowhere = FindShimFrom(bin.path(), bin.path());
+  CHECK(nowhere.status().code() == absl::StatusCode::kNotFound);
+}
+
 TEST_CASE("root may use agentmon-ns as it is, others need its capability on the file") {
   Programs programs({"agentmon-shim", "agentmon-ns"});
   const absl::StatusOr<ShimPrograms> found = FindShimIn(programs.path());

@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
   if (::geteuid() != 0) {
     return Fail(
         absl::PermissionDeniedError("agentmond needs root: it loads BPF programs and makes cgroups; "
-                                    "start it as root ('systemctl start agentmond' where it is a service)"));
+                                    "start it as root ('systemctl start agentmon' where it is a service)"));
   }
   ::umask(0022);
   ::signal(SIGPIPE, SIG_IGN);
