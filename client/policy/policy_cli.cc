@@ -26,40 +26,6 @@ using policy::Diagnostic;
 using policy::Document;
 using policy::LayerKind;
 
-int List(const PolicyContext& context, bool json, std::ostream& out, std::ostream& err) {
-  std::set<std::string> seen;
-  nlohmann::json all = nlohmann::json::array();
-  for (const std::string& directory : context.directories) {
-    std::vector<std::filesystem::path> files;
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-      if (entry.path().extension() == ".yaml") files.push_back(entry.path());
-    }
-    std::sort(files.begin(), files.end());
-    for (const auto& file : files) {
-      if (!seen.insert(file.stem().string()).second) continue;
-      const auto document = LoadNamed(context, file.string(), err);
-      const std::string description = document ? document->description : "does not load";
-      all.push_back({{"name", file.stem().string()},
-                     {"path", file.string()},
-                     {"description", description},
-                     {"rules", document ? document->rules.size() : 0}});
-      if (!json) out << file.stem().string() << "\t" << file.string() << "\t" << description << "\n";
-    }
-  }
-  for (const policy::ShippedPolicy& shipped : policy::ShippedPolicies()) {
-    if (!seen.insert(std::string(shipped.name)).second) continue;
-    const policy::LoadResult loaded = policy::LoadPolicy(shipped.text, shipped.path);
-    all.push_back({{"name", shipped.name},
-                   {"path", shipped.path},
-                   {"description", loaded.document.description},
-                   {"rules", loaded.document.rules.size()}});
-    if (!json) out << shipped.name << "\t" << shipped.path << "\t" << loaded.document.description << "\n";
-  }
-  if (json) out << all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-  return 0;
-}
-
 int Show(const PolicyContext& context, const std::string& name, std::ostream& out, std::ostream& err) {
   const auto text = FindPolicy(context, name);
   if (!text.ok()) {

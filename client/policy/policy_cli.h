@@ -48,7 +48,6 @@ absl::StatusOr<policy::PolicyText> FindPolicy(const PolicyContext& context, absl
 std::shared_ptr<const policy::Document> LoadNamed(const PolicyContext& context,
                                                   absl::string_view name_or_file, std::ostream& err);
 
-int List(const PolicyContext& context, bool json, std::ostream& out, std::ostream& err);
 int Show(const PolicyContext& context, const std::string& policy, std::ostream& out, std::ostream& err);
 int Validate(const PolicyContext& context, const std::vector<std::string>& files, std::ostream& out,
              std::ostream& err);

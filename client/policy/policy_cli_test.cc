@@ -109,10 +109,9 @@ TEST_CASE("test runs tables, as text and as JUnit") {
   CHECK(Test(Context(), options, out, err) == 1);
 }
 
-TEST_CASE("list, show, diff, init and schema") {
+TEST_CASE("show, diff, init and schema") {
   Files files;
   std::ostringstream out, err;
-  CHECK(List(Context(), false, out, err) == 0);
   CHECK(out.str().find("strict\t") != std::string::npos);
   CHECK(Show(Context(), "none", out, err) == 2);
   CHECK(Show(Context(), "ci", out, err) == 0);

@@ -36,7 +36,7 @@ absl::StatusOr<std::string> ReadRootFile(const std::string& path, size_t max_byt
   }
 }
 
-absl::Status ReplaceFile(const std::string& path, absl::string_view bytes, mode_t mode) {
+absl::Status ReplaceFile(const std::string& path, absl::string_view bytes, mode_t mode, Outlives outlives) {
   const std::string fresh = absl::StrCat(path, ".new");
   {
     const UniqueFd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode));
@@ -47,7 +47,8 @@ absl::Status ReplaceFile(const std::string& path, absl::string_view bytes, mode_
       if (n < 0) return ErrnoStatus(errno, absl::StrCat("write ", fresh));
       bytes.remove_prefix(static_cast<size_t>(n));
     }
-    if (::fsync(fd.get()) != 0) return ErrnoStatus(errno, absl::StrCat("sync ", fresh));
+    if (outlives == Outlives::kMachine && ::fsync(fd.get()) != 0)
+      return ErrnoStatus(errno, absl::StrCat("sync ", fresh));
   }
   if (::rename(fresh.c_str(), path.c_str()) != 0) return ErrnoStatus(errno, absl::StrCat("rename to ", path));
   return absl::OkStatus();

@@ -14,7 +14,9 @@ namespace agentmon {
 // on a FIFO or a device. PermissionDenied, InvalidArgument (no regular file, too large) with what to do.
 absl::StatusOr<std::string> ReadRootFile(const std::string& path, size_t max_bytes);
 
-// Writes beside it, syncs, renames: after a crash the file is the old or the new one.
-absl::Status ReplaceFile(const std::string& path, absl::string_view bytes, mode_t mode);
+// Writes beside it and renames: whoever reads, after a crash of ours too, finds the old file or the new one.
+// kMachine: after a crash of the machine too, by a sync, which may wait for a disk.
+enum class Outlives { kProcess, kMachine };
+absl::Status ReplaceFile(const std::string& path, absl::string_view bytes, mode_t mode, Outlives outlives);
 
 }  // namespace agentmon

@@ -160,8 +160,9 @@ void Judge::Apply(const policy::Snapshot& snapshot, JudgedSession& session, Even
   policy::EvaluateOptions options;
   options.trusted_directory = &trusted;
   policy::Verdict verdict = policy::Evaluate(snapshot, *subject, options);
-  const std::string real =
-      FollowsLastLink(*event) ? ResolvedPath(subject->path, event->process().pid()) : std::string();
+  const std::string real = FollowsLastLink(*event) && verdict.decision != policy::Decision::kDeny
+                               ? ResolvedPath(subject->path, event->process().pid())
+                               : std::string();
   if (!real.empty() && real != subject->path) {
     Subject there = *subject;
     there.path = real;

@@ -53,6 +53,8 @@ struct Policies::Round {
   std::vector<Done<v1::ReloadPoliciesResponse>> waiters;
   v1::ReloadPoliciesResponse response;
   std::shared_ptr<const PolicyLibrary> library;
+  absl::Status archived;
+  std::map<std::string, uint64_t> choices;         // by session: the choice that was compiled
   std::map<std::string, PolicyRequest> requests;   // by session
   std::map<std::string, CompiledPolicy> compiled;  // by session
 };
@@ -66,7 +68,7 @@ void Policies::LoadAtStart() {
   auto library = ReadPolicyLibrary(places_);
   if (library->ok()) {
     library_ = std::move(library);
-    SaveArchive();
+    OnArchived(SaveArchive(*library_, ArchivePath()));
     return;
   }
   problems_ = library->Problems();
@@ -75,15 +77,22 @@ void Policies::LoadAtStart() {
   LogError("policy files are broken: ", fallback_);
 }
 
-void Policies::SaveArchive() {
+absl::Status Policies::SaveArchive(const PolicyLibrary& library, const std::string& path) {
   v1::PolicyArchive archive;
-  ToArchive(*library_, archive);
-  const absl::Status saved = ReplaceFile(ArchivePath(), archive.SerializeAsString(), 0600);
+  ToArchive(library, archive);
+  const absl::Status saved = ReplaceFile(path, archive.SerializeAsString(), 0600, Outlives::kMachine);
+  if (!saved.ok()) {
+    ::unlink(path.c_str());
+    ::unlink((path + ".new").c_str());
+  }
+  return saved;
+}
+
+void Policies::OnArchived(const absl::Status& saved) {
   archive_stale_ = !saved.ok();
-  if (saved.ok()) return;
-  ::unlink(ArchivePath().c_str());
-  ::unlink((ArchivePath() + ".new").c_str());
-  LogWarning("the policies are not kept for a start with broken files: ", saved.message());
+  if (archive_stale_) {
+    LogWarning("the policies are not kept for a start with broken files: ", saved.message());
+  }
 }
 
 void Policies::Reload(Done<v1::ReloadPoliciesResponse> done) {
@@ -106,7 +115,7 @@ void Policies::StartRound() {
       if (*alive) FinishReading(round);
     });
   });
-  if (!posted) EndRound(round_);
+  if (!posted) PutOff(round_);
 }
 
 void Policies::FinishReading(const std::shared_ptr<Round>& round) {
@@ -128,26 +137,31 @@ void Policies::FinishReading(const std::shared_ptr<Round>& round) {
     problems_.clear();
     fallback_.clear();
     round->response.set_sessions(static_cast<uint32_t>(sessions_.size()));
-    if (archive_stale_) SaveArchive();
+    if (archive_stale_) OnArchived(SaveArchive(*library_, ArchivePath()));
     return EndRound(round);
   }
-  for (const auto& [session, entry] : sessions_) round->requests[session] = entry.request;
-  const bool posted = deps_.workers.TryPost([this, alive = alive_, round, own = deps_.own] {
-    std::map<std::string, CompiledPolicy> seen;  // many sessions ask for the same
-    for (const auto& [session, request] : round->requests) {
-      const std::string key =
-          absl::StrCat(request.owner.uid, "\n", request.workspace, "\n", request.choice.SerializeAsString());
-      auto found = seen.find(key);
-      if (found == seen.end()) {
-        found = seen.emplace(key, CompileSessionPolicy(*round->library, request, own)).first;
-      }
-      round->compiled[session] = found->second;
-    }
-    deps_.core.Post([this, alive, round] {
-      if (*alive) FinishCompiling(round);
-    });
-  });
-  if (!posted) EndRound(round);
+  for (const auto& [session, entry] : sessions_) {
+    round->requests[session] = entry.request;
+    round->choices[session] = entry.choices;
+  }
+  const bool posted =
+      deps_.workers.TryPost([this, alive = alive_, round, own = deps_.own, archive = ArchivePath()] {
+        std::map<std::string, CompiledPolicy> seen;  // many sessions ask for the same
+        for (const auto& [session, request] : round->requests) {
+          const std::string key = absl::StrCat(request.owner.uid, "\n", request.workspace, "\n",
+                                               request.choice.SerializeAsString());
+          auto found = seen.find(key);
+          if (found == seen.end()) {
+            found = seen.emplace(key, CompileSessionPolicy(*round->library, request, own)).first;
+          }
+          round->compiled[session] = found->second;
+        }
+        round->archived = SaveArchive(*round->library, archive);
+        deps_.core.Post([this, alive, round] {
+          if (*alive) FinishCompiling(round);
+        });
+      });
+  if (!posted) PutOff(round);
 }
 
 void Policies::FinishCompiling(const std::shared_ptr<Round>& round) {
@@ -158,7 +172,8 @@ void Policies::FinishCompiling(const std::shared_ptr<Round>& round) {
   uint32_t followed = 0;
   for (auto& [session, compiled] : round->compiled) {
     const auto it = sessions_.find(session);
-    if (it == sessions_.end()) continue;
+    // One that was given another policy meanwhile is compiled again, below.
+    if (it == sessions_.end() || it->second.choices != round->choices[session]) continue;
     followed += compiled.snapshot != nullptr;
     Switch(session, it->second, std::move(compiled), "the policy files changed");
   }
@@ -168,7 +183,7 @@ void Policies::FinishCompiling(const std::shared_ptr<Round>& round) {
     if (entry.library_generation != library_generation_) late.push_back(session);
   }
   for (const std::string& session : late) CatchUp(session);
-  SaveArchive();
+  OnArchived(round->archived);
   LogInfo("policies reloaded: ", followed, " of ", sessions_.size(), " sessions follow");
   round->response.set_changed(true);
   round->response.set_sessions(followed);
@@ -177,14 +192,18 @@ void Policies::FinishCompiling(const std::shared_ptr<Round>& round) {
 
 void Policies::EndRound(const std::shared_ptr<Round>& round) {
   round_.reset();
-  for (const auto& done : round->waiters) {
-    if (round->library == nullptr ||
-        (round->response.ok() && !round->requests.empty() && round->compiled.empty()))
-      done(Busy());
-    else
-      done(round->response);
-  }
+  for (const auto& done : round->waiters) done(round->response);
   if (again_) StartRound();
+}
+
+// What changed must not be forgotten because nobody had time for it.
+void Policies::PutOff(const std::shared_ptr<Round>& round) {
+  round_.reset();
+  LogWarning("too busy to reload the policies; tried again in a second");
+  for (const auto& done : round->waiters) done(Busy());
+  deps_.core.PostAfter(absl::Seconds(1), [this, alive = alive_] {
+    if (*alive) Reload(nullptr);
+  });
 }
 
 void Policies::Reject(const PolicyLibrary& broken) {
@@ -200,17 +219,17 @@ void Policies::Reject(const PolicyLibrary& broken) {
 void Policies::CatchUp(const std::string& session) {
   const auto it = sessions_.find(session);
   if (it == sessions_.end()) return;
-  const bool posted =
-      deps_.workers.TryPost([this, alive = alive_, session, request = it->second.request, library = library_,
-                             own = deps_.own, generation = library_generation_] {
-        auto compiled = std::make_shared<CompiledPolicy>(CompileSessionPolicy(*library, request, own));
-        deps_.core.Post([this, alive, session, compiled, generation] {
-          if (!*alive || generation != library_generation_) return;
-          const auto entry = sessions_.find(session);
-          if (entry == sessions_.end()) return;
-          Switch(session, entry->second, std::move(*compiled), "the policy files changed");
-        });
-      });
+  const bool posted = deps_.workers.TryPost([this, alive = alive_, session, request = it->second.request,
+                                             library = library_, own = deps_.own,
+                                             generation = library_generation_, choices = it->second.choices] {
+    auto compiled = std::make_shared<CompiledPolicy>(CompileSessionPolicy(*library, request, own));
+    deps_.core.Post([this, alive, session, compiled, generation, choices] {
+      if (!*alive || generation != library_generation_) return;
+      const auto entry = sessions_.find(session);
+      if (entry == sessions_.end() || entry->second.choices != choices) return;
+      Switch(session, entry->second, std::move(*compiled), "the policy files changed");
+    });
+  });
   if (!posted) {
     it->second.problem =
         "the daemon was too busy to compile the new policy; 'agentmon policy reload' tries again";
@@ -319,10 +338,6 @@ void Policies::Begin(const v1::Session& session, const PreparedPtr& prepared) {
   entry.sent_patterns = prepared->compiled.sent_patterns;
   entry.library_generation = prepared->library_generation;
   entry.judged.groups = entry.request.owner.groups;
-  if (entry.request.owner.home.empty()) {
-    entry.problem = absl::StrCat("the user database knows no home of user ", session.uid(),
-                                 ": rules on ~ match nothing, and the user's own policies are not read");
-  }
   entry.kept = session.origin() != v1::Session::WATCH;
   Keep(session.id(), entry);
   if (entry.library_generation != library_generation_) CatchUp(session.id());
@@ -358,6 +373,7 @@ void Policies::Recover(const v1::Session& session) {
     compiled.snapshot = ClosedSnapshot(*library_, entry.request, deps_.own);
   }
   entry.layers = std::move(compiled.layers);
+  entry.sent_patterns = compiled.sent_patterns;
   entry.current = std::make_unique<policy::CurrentSnapshot>(std::move(compiled.snapshot));
   if (session.has_first_process()) SetFirstProcess(session.id(), session.first_process().pid());
 }
@@ -384,6 +400,7 @@ void Policies::SetPolicy(const std::string& session, v1::PolicyChoice choice, Do
                   absl::StrCat("needs a new session, nothing was switched: ", absl::StrJoin(late, "; "))));
             }
             entry->second.request = std::move((*prepared)->request);
+            ++entry->second.choices;
             Keep(session, entry->second);
             Switch(session, entry->second, std::move((*prepared)->compiled), "it was given another one");
             if ((*prepared)->library_generation != library_generation_) CatchUp(session);
@@ -412,6 +429,10 @@ v1::PolicyState Policies::Describe(const std::string& session, bool rules,
   }
   state.set_generation(it->second.generation);
   state.set_problem(it->second.problem);
+  if (state.problem().empty() && it->second.request.owner.home.empty()) {
+    state.set_problem(absl::StrCat("the user database knows no home of user ", it->second.request.owner.uid,
+                                   ": rules on ~ match nothing, and the user's own policies are not read"));
+  }
   state.set_not_enforced(it->second.not_enforced);
   if (!rules) return state;
   for (v1::RuleEnforcement& rule : ListEnforcement(*snapshot, sources)) *state.add_rules() = std::move(rule);
@@ -480,7 +501,8 @@ void Policies::Keep(const std::string& session, SessionEntry& entry) {
   const std::string directory = deps_.own.runtime_dir + "/policies";
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
     return LogWarning("make ", directory, " failed");
-  const absl::Status kept = ReplaceFile(KeptPath(session), entry.request.choice.SerializeAsString(), 0600);
+  const absl::Status kept =
+      ReplaceFile(KeptPath(session), entry.request.choice.SerializeAsString(), 0600, Outlives::kProcess);
   if (!kept.ok())
     LogWarning("the policy of session ", session, " will not outlive the daemon: ", kept.message());
 }

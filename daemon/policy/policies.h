@@ -95,6 +95,7 @@ class Policies {
     std::unique_ptr<policy::CurrentSnapshot> current;
     std::vector<policy::LayerInput> layers;
     uint64_t generation = 1, library_generation = 0;
+    uint64_t choices = 0;  // counts SetPolicy: what was compiled for an earlier choice is not used
     uint32_t not_enforced = 0;
     size_t sent_patterns = 0;
     std::string problem;
@@ -116,6 +117,7 @@ class Policies {
   void FinishReading(const std::shared_ptr<Round>& round);
   void FinishCompiling(const std::shared_ptr<Round>& round);
   void EndRound(const std::shared_ptr<Round>& round);
+  void PutOff(const std::shared_ptr<Round>& round);
   void Reject(const PolicyLibrary& broken);
   void CatchUp(const std::string& session);
   void Switch(const std::string& session, SessionEntry& entry, CompiledPolicy compiled,
@@ -123,8 +125,10 @@ class Policies {
   void Keep(const std::string& session, SessionEntry& entry);
   std::string KeptPath(const std::string& session) const;
   std::string ArchivePath() const { return deps_.own.state_dir + "/policies.last-good"; }
-  // What could not be kept is removed: an old copy must not pass for the last one.
-  void SaveArchive();
+  // What could not be kept is removed: an old copy must not pass for the last one. Any thread; may wait for
+  // the disk.
+  static absl::Status SaveArchive(const PolicyLibrary& library, const std::string& path);
+  void OnArchived(const absl::Status& saved);
 
   Deps deps_;
   PolicyPlaces places_;

@@ -31,7 +31,7 @@ std::string PolicyText(const std::string& name, const std::string& path, const s
 
 class Fixture {
  public:
-  Fixture() {
+  explicit Fixture(int threads = 2) : workers(threads, 100) {
     char pattern[] = "/tmp/policies-test-XXXXXX";
     dir = mkdtemp(pattern);
     for (const char* name : {"/floor", "/policies", "/run"}) fs::create_directory(dir + name);
@@ -86,7 +86,7 @@ class Fixture {
   std::string dir;
   PolicyPlaces places;
   LoopTaskRunner loop;
-  WorkerPool workers{2, 100};
+  WorkerPool workers;
   SystemClock clock;
   ProcessTree tree;
   std::unique_ptr<Policies> policies;
@@ -137,6 +137,23 @@ TEST_CASE("a broken file changes nothing, is told, and the next good one heals i
   CHECK(f.Judge("s", "/opt/x").rule() == "b-rule");
   CHECK(f.notices.back().first == v1::SessionChange::POLICY_CHANGED);
   CHECK_FALSE(f.Reload().changed());
+}
+
+TEST_CASE("a session that is given another policy during a reload keeps that one, and follows the reload") {
+  Fixture f(1);  // one worker: files are read, the choice is compiled, then what the reload found
+  v1::PolicyChoice asked;
+  v1::PolicyDocument* document = asked.mutable_base()->mutable_document();
+  document->set_name("open");
+  document->set_version(1);
+  REQUIRE(f.Begin("s").ok());
+  f.Write("/floor/10.yaml", PolicyText("new", "/srv/**", "deny"));
+  bool reloaded = false, set = false;
+  f.policies->Reload([&](absl::StatusOr<v1::ReloadPoliciesResponse> r) { reloaded = r.ok(); });
+  f.policies->SetPolicy("s", asked, [&](absl::StatusOr<bool> r) { set = r.ok(); });
+  REQUIRE(f.loop.RunUntil([&] { return reloaded && set; }));
+  // What was compiled late is there once the newest rule is.
+  REQUIRE(f.loop.RunUntil([&] { return f.Judge("s", "/srv/x").rule() == "new-rule"; }));
+  CHECK(f.Judge("s", "/etc/shadow").decision() == v1::ALLOW);  // default would deny
 }
 
 TEST_CASE("files that others may write, and a default that is not there, are broken files") {

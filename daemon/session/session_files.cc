@@ -18,7 +18,8 @@ absl::Status SessionFiles::Write(const v1::Session& session) const {
   if (::mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) {
     return ErrnoStatus(errno, absl::StrCat("make ", directory_));
   }
-  return ReplaceFile(absl::StrCat(directory_, "/", session.id()), session.SerializeAsString(), 0600);
+  return ReplaceFile(absl::StrCat(directory_, "/", session.id()), session.SerializeAsString(), 0600,
+                     Outlives::kProcess);
 }
 
 void SessionFiles::Remove(const std::string& id) const {
