@@ -148,8 +148,10 @@ absl::Status ObservationSet::WatchHolder() {
 void ObservationSet::OnHolder() {
   const auto unseen = holder_->Read();
   if (!unseen.ok()) return OnHolderGone();
-  for (const HolderClient::Unseen& u : *unseen)
+  for (const HolderClient::Unseen& u : *unseen) {
+    answers_.OnAnsweredByHolder(u.cgroup_id, holder_->shared().TurnsOf(u.cgroup_id));
     CountUnseen(u.cgroup_id, "the daemon stood still", u.requests);
+  }
 }
 
 void ObservationSet::OnHolderGone() {
