@@ -18,6 +18,7 @@
 #include "common/base/task_runner.h"
 #include "common/base/worker_pool.h"
 #include "common/policy/current.h"
+#include "daemon/policy/gate.h"
 #include "daemon/policy/judge.h"
 #include "daemon/policy/policy_library.h"
 #include "daemon/policy/session_policy.h"
@@ -81,6 +82,8 @@ class Policies {
   v1::PolicyState Describe(const std::string& session, bool rules, const std::set<v1::Source>& sources) const;
   // Finds what nothing enforces in a session with these sources; one line for NOT_ENFORCED, empty = nothing.
   std::string FindGap(const std::string& session, const std::set<v1::Source>& sources);
+  // Null when the session is not known. Outlives the session for whoever holds it.
+  std::shared_ptr<Gate> GateOf(const std::string& session) const;
   // Null when the session is not known.
   std::shared_ptr<const policy::Snapshot> SnapshotOf(const std::string& session) const;
   PolicyRequest RequestOf(const std::string& session) const;  // empty when not known
@@ -92,7 +95,8 @@ class Policies {
  private:
   struct SessionEntry {
     PolicyRequest request;
-    std::unique_ptr<policy::CurrentSnapshot> current;
+    std::shared_ptr<policy::CurrentSnapshot> current;
+    std::shared_ptr<Gate> gate;
     std::vector<policy::LayerInput> layers;
     uint64_t generation = 1, library_generation = 0;
     uint64_t choices = 0;  // counts SetPolicy: what was compiled for an earlier choice is not used

@@ -159,6 +159,30 @@ CaptureResult FileCall::ClassifyOpen(const seccomp_notif& request, const Capture
   return creates || writes ? CaptureResult::kCall : CaptureResult::kNothing;
 }
 
+BrokeredCall FileCall::ForBroker(const MediatedCall& call, const seccomp_notif& request) const {
+  const auto& args = request.data.args;
+  const auto directory = [&](int argument) { return argument >= 0 ? AsFd(args[argument]) : AT_FDCWD; };
+  BrokeredCall out;
+  out.act = call.act;
+  out.tid = tid_;
+  out.by_fd = call.fd >= 0;
+  out.name = {out.by_fd ? AsFd(args[call.fd]) : directory(call.dirfd), out.by_fd ? "" : name_.name};
+  if (call.act == FileAct::kSymlink) {
+    out.target = new_name_.name;
+  } else if (call.new_path >= 0) {
+    out.new_name = {directory(call.new_dirfd), new_name_.name};
+  }
+  out.at_flags = call.act == FileAct::kRename && call.value >= 0 ? args[call.value] : at_flags_;
+  if (absl::string_view(call.name).front() == 'l' && call.act == FileAct::kChown) out.at_flags |= AT_SYMLINK_NOFOLLOW;
+  if (call.act == FileAct::kMknod) out.device = args[call.value + 1];
+  out.open_flags = record_.open_flags;
+  out.mode = record_.mode;
+  out.uid = record_.uid;
+  out.gid = record_.gid;
+  out.size = record_.size;
+  return out;
+}
+
 // One look-up through procfs. Absolute symbolic links on the way are followed in the daemon's root, which
 // differs only inside of containers; a second descriptor for the exact answer would cost the waiting caller
 // twice as much.

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "common/kernel/mediated_calls.h"
+#include "daemon/enforce/file_broker.h"
 #include "daemon/probe/caller.h"
 #include "daemon/probe/file_path.h"
 #include "daemon/probe/file_record.h"
@@ -30,6 +31,10 @@ class FileCall {
  public:
   CaptureResult Capture(const MediatedCall& call, const seccomp_notif& request,
                         const CaptureOptions& options);
+
+  // The same call for who performs it; without the caller's process.
+  BrokeredCall ForBroker(const MediatedCall& call, const seccomp_notif& request) const;
+  v1::EventKind kind() const { return record_.kind; }
 
   // Needs nothing of the caller. `resolver` may be null: names are joined, not resolved.
   FileRecord Describe(PathResolver* resolver, const CallerIdentity& caller, int64_t boot_ns) const;
