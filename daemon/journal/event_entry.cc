@@ -10,8 +10,6 @@
 namespace agentmon {
 namespace {
 
-constexpr absl::string_view kIdentifier = "agentmond";
-
 bool IsDenial(const Event& event) { return event.judgement().decision() == v1::DENY; }
 
 bool Warns(const v1::SessionChange& change) {
@@ -123,7 +121,7 @@ JournalFields JournalEntryOf(const Event& event, std::optional<uid_t> owner) {
   Builder fields;
   fields.Add("MESSAGE", OneLine(MessageOf(event)));
   fields.Add("PRIORITY", absl::StrCat(static_cast<int>(LogLevel::kWarning)));
-  fields.Add("SYSLOG_IDENTIFIER", std::string(kIdentifier));
+  fields.Add("SYSLOG_IDENTIFIER", kJournalIdentifier);
   fields.Add("AGENTMON_EVENT", KindName(event.kind()));
   fields.Add("SESSION", event.session());
   if (owner.has_value()) fields.Add("SESSION_UID", absl::StrCat(*owner));

@@ -42,7 +42,7 @@ void JournalSink::EndWindow() {
             absl::StrCat("session ", session, ": ", window.left_out,
                          " more entries were left out; agentmon timeline --session ", session, " has them")},
            {"PRIORITY", absl::StrCat(static_cast<int>(LogLevel::kWarning))},
-           {"SYSLOG_IDENTIFIER", "agentmond"},
+           {"SYSLOG_IDENTIFIER", kJournalIdentifier},
            {"SESSION", session},
            {"LEFT_OUT", absl::StrCat(window.left_out)}});
   }

@@ -70,7 +70,7 @@ void JournalSocket::Send(const JournalFields& fields) {
 void JournalSocket::SendLine(LogLevel level, absl::string_view message) {
   Send({{"MESSAGE", std::string(message)},
         {"PRIORITY", absl::StrCat(static_cast<int>(level))},
-        {"SYSLOG_IDENTIFIER", program_invocation_short_name}});
+        {"SYSLOG_IDENTIFIER", kJournalIdentifier}});
 }
 
 }  // namespace agentmon

@@ -19,6 +19,8 @@ namespace agentmon {
 // Names are upper case letters, digits and '_'; values may hold any bytes.
 using JournalFields = std::vector<std::pair<absl::string_view, std::string>>;
 
+inline constexpr char kJournalIdentifier[] = "agentmond";
+
 // What the datagram holds. A value longer than 4 KiB is cut.
 std::string EncodeJournalEntry(const JournalFields& fields);
 
