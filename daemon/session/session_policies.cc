@@ -33,7 +33,10 @@ void SessionManager::OnPolicyNotice(const std::string& id, v1::SessionChange::Wh
   const StatePtr& state = it->second;
   *state->info.mutable_policy() = deps_.policies.Describe(id, false, {});
   Emit(*state, what, detail);
-  if (what == v1::SessionChange::POLICY_CHANGED) TellGap(*state);
+  if (what == v1::SessionChange::POLICY_CHANGED) {
+    deps_.observation.PolicyChanged(state->cgroup_id);
+    TellGap(*state);
+  }
   Save(state);
 }
 
