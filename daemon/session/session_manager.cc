@@ -105,11 +105,17 @@ SessionManager::SessionManager(SessionDeps deps, SessionLimits limits)
     : deps_(std::move(deps)), limits_(limits) {
   deps_.policies.SetNotice([this](const std::string& id, v1::SessionChange::What what,
                                   const std::string& detail) { OnPolicyNotice(id, what, detail); });
+  deps_.policies.SetLimits(
+      [this](const std::string& id, const policy::ResourceLimits& l) { return LimitsMissing(id, l); },
+      [this](const policy::Snapshot& snapshot) {
+        return CheckLimits(snapshot, deps_.host_limits.Missing(snapshot.limits()));
+      });
 }
 
 SessionManager::~SessionManager() {
   *alive_ = false;
   deps_.policies.SetNotice(nullptr);
+  deps_.policies.SetLimits(nullptr, nullptr);
   for (const auto& [id, state] : sessions_) {
     deps_.cgroups.Unwatch(id);
     ForgetClient(state);
@@ -191,12 +197,18 @@ absl::StatusOr<v1::StartResponse> SessionManager::StartPrepared(const Caller& ca
                                                                 const v1::StartRequest& request,
                                                                 const Policies::PreparedPtr& policy) {
   RETURN_IF_ERROR(CheckMayStart(caller));  // others may have started meanwhile
+  const policy::Snapshot& snapshot = *policy->compiled.snapshot;
+  RETURN_IF_ERROR(CheckLimits(snapshot, deps_.host_limits.Missing(snapshot.limits())));
   ASSIGN_OR_RETURN(const StatePtr state, Make(caller.uid, v1::Session::RUN));
   agentmon::Describe(request.name(), request.workspace(), request.labels(), state->info);
   SetCommand(state->info, {request.command().begin(), request.command().end()});
   state->token = RandomBytes(32);
   by_token_[state->token] = state;
   BeginPolicy(state, policy);
+  if (const absl::Status limited = BeginLimits(state); !limited.ok()) {
+    End(state, "its limits could not be set");
+    return limited;
+  }
   Save(state);
   deps_.core.PostAfter(limits_.attach_timeout, [this, alive = alive_, state] {
     if (*alive && !state->ended && !state->populated_once && !state->attaching) {
@@ -386,6 +398,7 @@ v1::Session SessionManager::Describe(const SessionState& state) const {
     const auto pids = state.cgroup->Processes();
     if (pids.ok()) info.set_processes(static_cast<uint32_t>(pids->size()));
   }
+  if (state.resources != nullptr) *info.mutable_usage() = state.resources->Usage();
   return info;
 }
 
@@ -421,6 +434,8 @@ void SessionManager::OnEvent(const Event& event) {
   if (it == sessions_.end()) return;
   const StatePtr state = it->second;
   state->info.set_events(state->info.events() + 1);
+  if (state->resources != nullptr && event.source() != v1::DAEMON && event.source() != v1::CGROUP)
+    deps_.resources.OnAct(state->resources, event.boot_ns());
   for (v1::SourceState& source : *state->info.mutable_sources()) {
     if (source.source() != event.source()) continue;
     if (event.kind() == v1::LOSS)

@@ -59,6 +59,7 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
   sessions_[id] = state;
   by_cgroup_[state->cgroup_id] = state;
   deps_.policies.Recover(state->info);
+  RecoverLimits(state);
   const uint64_t now = static_cast<uint64_t>(deps_.clock.BootNs());
   const uint64_t gap = daemon_lost_ns > 0 && now > daemon_lost_ns ? now - daemon_lost_ns : 0;
   Emit(*state, v1::SessionChange::ADOPTED, "found again by its cgroup");
