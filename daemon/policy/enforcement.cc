@@ -15,8 +15,9 @@ using How = v1::RuleEnforcement;
 
 class Lister {
  public:
-  Lister(const std::set<v1::Source>& sources, std::vector<v1::RuleEnforcement>& out)
-      : sources_(sources), out_(out) {}
+  Lister(const std::set<v1::Source>& sources, const MissingLimits& missing,
+         std::vector<v1::RuleEnforcement>& out)
+      : sources_(sources), missing_(missing), out_(out) {}
 
   void Layer(const policy::CompiledLayer& layer) {
     if (policy::Strictness(policy::UnderPosture(policy::Decision::kDeny, layer.posture)) <
@@ -38,7 +39,7 @@ class Lister {
     if (layer.env.given) Add("env", {}, How::NONE, "");
     const policy::SeccompRules& s = layer.document->seccomp;
     if (s.ptrace || s.bpf || s.kernel_modules || s.mount_namespace) Add("linux.seccomp", {}, How::NONE, "");
-    if (HasLimits(layer.document->limits)) Add("resource_limits", {}, How::NONE, "");
+    Limits(layer.document->limits);
   }
 
  private:
@@ -60,11 +61,16 @@ class Lister {
     }
     return RuleKind::kFile;
   }
-  static bool HasLimits(const policy::ResourceLimits& l) {
-    return l.max_memory_mb != 0 || l.memory_swap_max_mb >= 0 || l.cpu_quota_percent != 0 ||
-           l.disk_read_bps_max != 0 || l.disk_write_bps_max != 0 || l.net_bandwidth_mbps != 0 ||
-           l.pids_max != 0 || l.command_timeout != absl::ZeroDuration() ||
-           l.session_timeout != absl::ZeroDuration() || l.idle_timeout != absl::ZeroDuration();
+  // A command's timeout is about requests of a client: no session lacks it.
+  void Limits(const policy::ResourceLimits& limits) {
+    for (const std::string& key : GivenLimits(limits)) {
+      const auto missing = missing_.find(key);
+      if (missing != missing_.end()) {
+        Add("resource_limits." + key, {}, How::NONE, "", missing->second);
+      } else {
+        Add("resource_limits." + key, {}, How::KERNEL, IsTimeout(key) ? "timer" : "cgroup");
+      }
+    }
   }
   Seen By(v1::Source source, const char* name) const {
     return sources_.count(source) != 0 ? Seen{How::OBSERVED, name} : Seen{How::NONE, ""};
@@ -104,7 +110,8 @@ class Lister {
     }
     return false;
   }
-  void Add(absl::string_view rule, policy::Position at, How::How how, const std::string& mechanism) {
+  void Add(absl::string_view rule, policy::Position at, How::How how, const std::string& mechanism,
+           const std::string& why = "") {
     v1::RuleEnforcement entry;
     entry.set_layer(layer_->name);
     entry.set_rule(std::string(rule));
@@ -115,10 +122,12 @@ class Lister {
     }
     entry.set_how(how);
     entry.set_mechanism(mechanism);
+    entry.set_why(why);
     out_.push_back(std::move(entry));
   }
 
   const std::set<v1::Source>& sources_;
+  const MissingLimits& missing_;
   std::vector<v1::RuleEnforcement>& out_;
   const policy::CompiledLayer* layer_ = nullptr;
 };
@@ -126,9 +135,10 @@ class Lister {
 }  // namespace
 
 std::vector<v1::RuleEnforcement> ListEnforcement(const policy::Snapshot& snapshot,
-                                                 const std::set<v1::Source>& sources) {
+                                                 const std::set<v1::Source>& sources,
+                                                 const MissingLimits& missing) {
   std::vector<v1::RuleEnforcement> out;
-  Lister lister(sources, out);
+  Lister lister(sources, missing, out);
   for (const policy::CompiledLayer& layer : snapshot.layers()) lister.Layer(layer);
   return out;
 }

@@ -7,13 +7,15 @@
 
 #include "agentmon/v1/policy.pb.h"
 #include "common/policy/snapshot.h"
+#include "daemon/limits/limit_plan.h"
 
 namespace agentmon {
 
 // All rules, defaults and keys that would stop or ask for something in a session that has these sources of
-// events, outermost layer first; those of postures that only record are left out.
+// events and lacks these limits, outermost layer first; those of postures that only record are left out.
 std::vector<v1::RuleEnforcement> ListEnforcement(const policy::Snapshot& snapshot,
-                                                 const std::set<v1::Source>& sources);
+                                                 const std::set<v1::Source>& sources,
+                                                 const MissingLimits& missing);
 // How many of them, without the built-in ones, are recorded only, or not even seen.
 struct Gap {
   uint32_t observed = 0, none = 0;

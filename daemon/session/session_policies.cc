@@ -20,6 +20,7 @@ void SessionManager::BeginPolicy(const StatePtr& state, const Policies::Prepared
 }
 
 void SessionManager::TellGap(const SessionState& state) {
+  TellMissingLimits(state);
   const std::string gap = deps_.policies.FindGap(state.info.id(), ActiveSources(state.info));
   if (gap.empty()) return;
   LogInfo("session ", state.info.id(), ": ", gap);
@@ -33,7 +34,11 @@ void SessionManager::OnPolicyNotice(const std::string& id, v1::SessionChange::Wh
   const StatePtr& state = it->second;
   *state->info.mutable_policy() = deps_.policies.Describe(id, false, {});
   Emit(*state, what, detail);
-  if (what == v1::SessionChange::POLICY_CHANGED) TellGap(*state);
+  if (what == v1::SessionChange::POLICY_CHANGED) {
+    deps_.observation.PolicyChanged(state->cgroup_id);
+    FollowLimits(state);
+    TellGap(*state);
+  }
   Save(state);
 }
 

@@ -35,6 +35,9 @@ struct SessionManager::SessionState {
   bool ending = false;  // empty, its last records are awaited
   bool ended = false;
   std::string stopped_by;
+  policy::ResourceLimits limits;          // as the policy has them
+  MissingLimits missing_limits;           // of these
+  SessionResources* resources = nullptr;  // the keeper's; none for a watched tree, and at the end
 };
 
 // Somebody who asked for an end and waits for it.

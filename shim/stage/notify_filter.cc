@@ -40,11 +40,11 @@ absl::Status SetNoNewPrivileges() {
   return ErrnoStatus(errno, "set no_new_privs");
 }
 
-absl::StatusOr<UniqueFd> InstallNotifyFilter(const CallFamilies& refuse) {
-  ASSIGN_OR_RETURN(const int fd, Install({refuse, true}));
+absl::StatusOr<UniqueFd> InstallNotifyFilter(const CallFamilies& refuse, bool ask_exec) {
+  ASSIGN_OR_RETURN(const int fd, Install({refuse, true, ask_exec}));
   return UniqueFd(fd);
 }
 
-absl::Status InstallRefusingFilter(const CallFamilies& refuse) { return Install({refuse, false}).status(); }
+absl::Status InstallRefusingFilter(const CallFamilies& refuse) { return Install({refuse, false, false}).status(); }
 
 }  // namespace agentmon
