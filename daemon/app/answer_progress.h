@@ -1,4 +1,4 @@
-// Whether the threads that answer agents still do, as the holder sees it.
+// Whether the threads that answer agents still do.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@
 
 namespace agentmon {
 
-// Core thread. The holder answers in place of threads that do not come, and reports it; it does so now and
-// then when the daemon was stopped for a moment. What stands still shows itself by a report in each of two
-// intervals, with no turn of a thread between them.
+// Core thread. A request that waits, or that the holder answered in place of a thread that did not come,
+// means little by itself: the daemon may have been stopped for a moment. What stands still shows itself by
+// one in each of two intervals, with no turn of a thread between them.
 class AnswerProgress {
  public:
-  // `turns`: how often a thread went to take a request of this cgroup, as it is at the report.
-  void OnAnsweredByHolder(uint64_t cgroup_id, uint64_t turns) { reported_[cgroup_id] = turns; }
+  // `turns`: how often a thread has gone to take a request of this cgroup.
+  void OnNotServed(uint64_t cgroup_id, uint64_t turns) { reported_[cgroup_id] = turns; }
   // Once an interval.
   bool MakesProgress() {
     bool moves = true;

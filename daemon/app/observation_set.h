@@ -52,7 +52,7 @@ class ObservationSet : public Observation {
   std::vector<v1::SourceState> Sources() const override;
   // Once an interval of some seconds: false when the threads that answer agents have stood still over two of
   // them.
-  bool MakesProgress() { return answers_.MakesProgress(); }
+  bool MakesProgress();
 
  private:
   // Takes in what the BPF programs have recorded before it hands on a record of another source.
