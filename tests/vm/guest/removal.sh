@@ -10,7 +10,7 @@ test_a_removal_lets_the_session_go_on_and_a_purge_leaves_nothing() {  # every co
   not systemctl is-active agentmon.service
   not systemctl is-active agentmon.socket
   kill -0 "$pid"
-  wait_for 10 counts_on last "$(($(count_of last) + 5))"
+  wait_for 30 counts_on last "$(($(count_of last) + 5))"
   [ ! -s /home/dev/last/errors ]
   [ -e /var/lib/agentmon/agentmon.db ]
   [ -e /etc/agentmon/agentmond.yaml ]

@@ -14,7 +14,7 @@ test_an_upgrade_takes_the_running_session_over() {
   grep -q 'changed by the administrator' /etc/agentmon/agentmond.yaml
   getcap /usr/libexec/agentmon/agentmon-ns | grep -q cap_sys_admin=ep
   worker_is_whole upgrade
-  [ ! -s /home/dev/upgrade/slow ]
+  was_not_held_up upgrade
   agentmon session list | grep -w upgrade
   agentmon timeline --session upgrade | grep 'nothing was recorded for'
   stop_worker upgrade
