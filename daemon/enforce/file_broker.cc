@@ -249,7 +249,10 @@ BrokerResult FileBroker::Open(const BrokeredCall& call, const FileJudge& judge) 
     result.only_reads = true;  // O_CREAT alone
     return result;
   }
-  if (judge(operations, result.path, "", false)) return Answered(BrokerAnswer::kStopped, EACCES, result.path, "");
+  if (judge(operations, result.path, "", false)) {
+    result.answer = BrokerAnswer::kStopped;
+    result.error = EACCES;
+  }
   return result;
 }
 

@@ -34,21 +34,6 @@ Gate::Gate(std::shared_ptr<const policy::CurrentSnapshot> policy, std::vector<gi
 
 bool Gate::enforces() const { return armed_ && Enforces(*policy_->Get()); }
 
-bool Gate::SpeaksOf(absl::string_view directory) const {
-  const std::shared_ptr<const policy::Snapshot> snapshot = policy_->Get();
-  const auto stops_there = [&](const policy::Rule& rule) {
-    return rule.kind == policy::RuleKind::kFile &&
-           policy::Strictness(rule.decision) >= policy::Strictness(policy::Decision::kRedirect) &&
-           std::any_of(rule.paths.begin(), rule.paths.end(), [&](const policy::Text& path) {
-             return absl::StartsWith(path.value, directory) &&
-                    (path.value.size() == directory.size() || path.value[directory.size()] == '/');
-           });
-  };
-  return std::any_of(snapshot->layers().begin(), snapshot->layers().end(), [&](const policy::CompiledLayer& layer) {
-    return std::any_of(layer.document->rules.begin(), layer.document->rules.end(), stops_there);
-  });
-}
-
 Gate::Answer Gate::Judge(const policy::Snapshot& snapshot, const policy::Subject& subject) {
   const std::function<bool(absl::string_view)> trusted = [this](absl::string_view directory) {
     absl::MutexLock lock(&mutex_);

@@ -46,8 +46,7 @@ class Gate {
   bool armed() const { return armed_; }
   // Whether the policy of the moment stops anything, or only records. Never true where the gate is not armed.
   bool enforces() const;
-  // Whether a rule that stops something is about files below this directory.
-  bool SpeaksOf(absl::string_view directory) const;
+
   // Another one after each switch of the policy: what was found before holds no more.
   std::shared_ptr<const policy::Snapshot> snapshot() const { return policy_->Get(); }
 

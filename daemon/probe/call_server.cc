@@ -110,7 +110,7 @@ NotifyAnswer CallServer::Mediate(const Listener& listener, const MediatedCall& c
   if (result_.only_reads) return {};
   if (result_.answer == BrokerAnswer::kStopped) {
     Event event;
-    event.set_kind(call_.kind());
+    event.set_kind(result_.existed && call_.kind() == v1::CREATE ? v1::OPEN_WRITE : call_.kind());
     event.mutable_file()->set_path(result_.path);
     event.mutable_file()->set_new_path(result_.new_path);
     event.mutable_file()->set_open_flags(brokered.open_flags);

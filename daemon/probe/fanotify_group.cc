@@ -133,9 +133,7 @@ absl::StatusOr<int> FanotifyGroup::MarkMounts() {
   ASSIGN_OR_RETURN(const std::string text, ReadFromStart(mountinfo_.get()));
   int marks = 0;
   for (const Mount& mount : ParseMountinfo(text)) {
-    const bool watched = !IsUnwatchedFileSystem(mount.fs_type) ||
-                         (mode_ == FanotifyMode::kAskProcToo && mount.fs_type == "proc");
-    if (watched && MarkMount(mount.id, mount.mount_point)) ++marks;
+    if (!IsUnwatchedFileSystem(mount.fs_type) && MarkMount(mount.id, mount.mount_point)) ++marks;
   }
   if (marks == 0) return absl::NotFoundError("none of the session's mounts could be marked");
   return marks;

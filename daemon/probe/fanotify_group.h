@@ -24,8 +24,8 @@ struct FanotifyEvent {
   int fd = -1;       // of the file, valid during the call
 };
 
-// What a group is for: it hears of accesses afterwards, or is asked before; kAskProcToo: also in procfs.
-enum class FanotifyMode { kHear, kAsk, kAskProcToo };
+// What a group is for: it hears of accesses afterwards, or is asked before.
+enum class FanotifyMode { kHear, kAsk };
 
 // True for file systems that are not watched: kernel interfaces, which would raise many events and mean
 // little, and those that ask a server, since opening an event's file there could hang the reader.

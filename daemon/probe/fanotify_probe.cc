@@ -76,9 +76,7 @@ absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::share
   }
   auto session = std::make_shared<Session>();
   session->cgroup_id = cgroup_id;
-  const FanotifyMode mode = gate == nullptr              ? FanotifyMode::kHear
-                            : gate->SpeaksOf("/proc")    ? FanotifyMode::kAskProcToo
-                                                         : FanotifyMode::kAsk;
+  const FanotifyMode mode = gate == nullptr ? FanotifyMode::kHear : FanotifyMode::kAsk;
   ASSIGN_OR_RETURN(session->group, FanotifyGroup::Create(pid, mode));
   if (gate != nullptr) {
     session->judge = std::make_unique<OpenJudge>(cgroup_id, std::move(gate),

@@ -8,7 +8,6 @@
 
 #include <cerrno>
 
-#include "absl/strings/match.h"
 #include "bpf/event_abi.h"
 #include "common/base/clock.h"
 #include "common/policy/rule.h"
@@ -103,8 +102,8 @@ bool OpenJudge::DecideOpen(const FanotifyEvent& event, const Asker& asker, Fanot
                                                                 asker.boot_ns);
   if (for_writing) return true;
   Record(event, asker);
-  // A file of several names may be a protected one by another; procfs has no files that last.
-  const bool one_answer = !writing_differs && st.st_nlink == 1 && !absl::StartsWith(event.path, "/proc/");
+  // A file of several names may be a protected one by another.
+  const bool one_answer = !writing_differs && st.st_nlink == 1;
   if (one_answer) {
     group.IgnoreOpens(event.fd);
     if (gate_->snapshot() != snapshot) group.ForgetIgnored();  // the policy was switched meanwhile

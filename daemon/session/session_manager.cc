@@ -341,7 +341,7 @@ absl::Status SessionManager::Arm(const Caller& caller, const v1::ArmRequest& req
     Emit(*state, v1::SessionChange::SOURCE_INACTIVE, absl::StrCat("notify: ", armed.message()));
   }
   Save(state);
-  return absl::OkStatus();
+  return CheckEnforceable(deps_.policies.FindUnenforceable(state->info.id(), ActiveSources(state->info)));
 }
 
 absl::Status SessionManager::AddMounts(const StatePtr& state, pid_t pid) {

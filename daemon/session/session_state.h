@@ -23,6 +23,9 @@ void SetCommand(v1::Session& session, const std::vector<std::string>& argv);
 
 std::set<v1::Source> ActiveSources(const v1::Session& session);
 
+// A refusal that names what cannot be enforced; ok when that is nothing.
+absl::Status CheckEnforceable(const std::string& unenforceable);
+
 struct SessionManager::SessionState {
   v1::Session info;
   std::optional<Cgroup> cgroup;  // none for a watched tree
