@@ -17,6 +17,26 @@ test_a_session_of_an_ordinary_user_is_recorded() {  # every configuration
   agentmon timeline verify
 }
 
+# With a policy that stops things, the daemon itself makes the calls that change files, as their caller: what its unit
+# lets it do must be enough for that.
+test_file_changing_calls_work_below_the_shipped_policies() {
+  cat >/run/vm/changes.sh <<'END'
+set -eux
+cd "$1"
+echo x >made; mkdir folder; mv made folder/moved; ln folder/moved linked; ln -s moved folder/symbolic
+chmod 640 linked; truncate -s 10 linked; mkfifo pipe
+[ "$(stat -c %a:%U:%s linked)" = "640:$(id -un):10" ]
+[ "$(id -u)" != 0 ] || { chown dev:dev linked; mknod device c 1 3; [ "$(stat -c %U linked)" = dev ]; }
+rm -rf folder linked pipe device
+END
+  as_dev mkdir /home/dev/changes
+  mkdir /root/changes
+  for policy in observe default; do
+    as_dev agentmon run --policy "$policy" -- sh /run/vm/changes.sh /home/dev/changes
+    agentmon run --allow-root --policy "$policy" --workspace /root/changes -- sh /run/vm/changes.sh /root/changes
+  done
+}
+
 test_an_ordinary_user_does_not_see_sessions_of_others() {
   agentmon run --allow-root --name roots -- true
   agentmon timeline --session roots | grep exec
