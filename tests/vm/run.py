@@ -17,6 +17,7 @@ import pathlib
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -225,6 +226,8 @@ def main():
     parser.add_argument("--cpus", type=int, default=min(2, len(os.sched_getaffinity(0))))
     parser.add_argument("--build-only", action="store_true")
     args = parser.parse_args()
+    # Ended from outside, it takes the machine with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = image(args.cache)
     if args.build_only:
         return 0
