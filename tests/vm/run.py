@@ -71,7 +71,8 @@ def image(cache):
             return folder
         say(f"making the image in {folder} (some minutes, once)")
         began = time.monotonic()
-        for old in cache.glob("vm-*/"):
+        # The last one stays: another branch may have it.
+        for old in sorted((p for p in cache.glob("vm-*") if p.is_dir()), key=lambda p: p.stat().st_mtime)[:-1]:
             shutil.rmtree(old)
         unfinished = pathlib.Path(tempfile.mkdtemp(prefix="making-", dir=cache))
         try:
