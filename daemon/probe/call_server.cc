@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/kernel/refused_calls.h"
 #include "common/kernel/seccomp_listener.h"
+#include "common/policy/rule.h"
 #include "daemon/probe/event_record.h"
 #include "daemon/probe/exec_call.h"
 
@@ -103,7 +104,8 @@ NotifyAnswer CallServer::Mediate(const Listener& listener, const MediatedCall& c
   result_ = broker_.Handle(brokered, [&](uint32_t operations, absl::string_view path, absl::string_view new_path,
                                          bool directory) {
     if (absl::EndsWith(path, "/ptmx")) listener.gate->AddTerminalMaker(caller_.tgid);
-    answer = listener.gate->File(operations, path, new_path, directory);
+    answer = operations == policy::kRename && directory ? listener.gate->Move(path, new_path)
+                                                        : listener.gate->File(operations, path, new_path, directory);
     return answer.stop;
   });
   kept_ = result_.only_reads ? Kept::kNothing : Kept::kBrokered;

@@ -51,6 +51,7 @@ absl::Status FanotifyProbe::Attach(RecordSink& sink) {
   RETURN_IF_ERROR(Watch(asked_epoll_.get(), wake_.get(), EPOLLIN, kWakeKey));
   queue_ = RecordQueue::Create(core_, sink, options_.queue_bytes);
   reader_ = std::thread([this] { Run(); });
+  closer_ = std::thread([this] { RunCloser(); });
   for (int i = 0; i < options_.verdict_threads; ++i) verdict_threads_.emplace_back([this] { RunVerdicts(); });
   return absl::OkStatus();
 }
@@ -61,6 +62,38 @@ FanotifyProbe::~FanotifyProbe() {
   [[maybe_unused]] const int r = eventfd_write(wake_.get(), 1);
   reader_.join();
   for (std::thread& thread : verdict_threads_) thread.join();
+  {
+    absl::MutexLock lock(&mutex_);
+    sessions_.clear();
+  }
+  {
+    absl::MutexLock lock(&closer_mutex_);
+    closer_stops_ = true;
+  }
+  closer_.join();
+}
+
+std::shared_ptr<FanotifyProbe::Session> FanotifyProbe::MakeSession() {
+  return std::shared_ptr<Session>(new Session, [this](Session* session) {
+    absl::MutexLock lock(&closer_mutex_);
+    to_close_.push_back(session);
+  });
+}
+
+void FanotifyProbe::RunCloser() {
+  const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(closer_mutex_) {
+    return closer_stops_ || !to_close_.empty();
+  };
+  for (;;) {
+    std::vector<Session*> taken;
+    {
+      absl::MutexLock lock(&closer_mutex_);
+      closer_mutex_.Await(absl::Condition(&has_work));
+      if (to_close_.empty()) return;
+      taken.swap(to_close_);
+    }
+    for (Session* session : taken) delete session;
+  }
 }
 
 ProbeStats FanotifyProbe::Stats() const { return queue_ != nullptr ? queue_->Stats() : ProbeStats{}; }
@@ -74,7 +107,7 @@ absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::share
           absl::StrCat(options_.max_sessions, " sessions are watched already (fs.fanotify.max_user_groups)"));
     }
   }
-  auto session = std::make_shared<Session>();
+  const std::shared_ptr<Session> session = MakeSession();
   session->cgroup_id = cgroup_id;
   const FanotifyMode mode = gate == nullptr ? FanotifyMode::kHear : FanotifyMode::kAsk;
   ASSIGN_OR_RETURN(session->group, FanotifyGroup::Create(pid, mode));
@@ -119,7 +152,7 @@ void FanotifyProbe::RemoveSession(uint64_t cgroup_id) {
   absl::MutexLock lock(&mutex_);
   const auto number = numbers_.find(cgroup_id);
   if (number == numbers_.end()) return;
-  sessions_.erase(number->second);  // closing takes the descriptors out of the epoll set
+  sessions_.erase(number->second);  // closing takes the descriptors out of the epoll sets
   numbers_.erase(number);
 }
 

@@ -90,6 +90,14 @@ bool OpenJudge::DecideOpen(const FanotifyEvent& event, const Asker& asker, Fanot
       answer = gate_->File(operations, event.path);
     }
   }
+  if (!answer.stop && st.st_nlink > 1) {
+    // Which of the two it is, is asked only where one of them would be stopped.
+    Gate::Answer other = gate_->OtherNames(kReads | policy::kWrite, event.path, st);
+    if (other.stop && operations == kReads && (FlagsOfWaitingOpen(asker.tid) & O_ACCMODE) != O_RDONLY) {
+      operations = kReads | policy::kWrite;
+    }
+    if (other.stop) answer = gate_->OtherNames(operations, event.path, st);
+  }
   if (answer.stop) {
     Event stopped;
     stopped.set_kind((operations & policy::kWrite) != 0 ? v1::OPEN_WRITE : v1::OPEN);
