@@ -100,3 +100,18 @@ test_a_daemon_that_works_is_left_alone_by_the_watchdog() {
   [ "$(main_pid)" = "$pid" ]
   responds
 }
+
+test_status_tells_what_a_drop_in_takes_away() {
+  mkdir -p /run/systemd/system/agentmon.service.d
+  printf '[Service]\nRestrictSUIDSGID=yes\n' >/run/systemd/system/agentmon.service.d/drop-in.conf
+  systemctl daemon-reload
+  systemctl restart agentmon.service
+  wait_for 60 responds
+  agentmon status | tee status.txt
+  grep 'fanotify.*not active.*openat2.*RestrictSUIDSGID' status.txt
+  rm /run/systemd/system/agentmon.service.d/drop-in.conf
+  systemctl daemon-reload
+  systemctl restart agentmon.service
+  wait_for 60 responds
+  has_no 'not active' <(agentmon status)
+}
