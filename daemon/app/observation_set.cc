@@ -103,6 +103,7 @@ void ObservationSet::RemoveSession(uint64_t cgroup_id) {
     notify_->RemoveListener(cgroup_id);
     notify_->Drain();
   }
+  asking_.erase(cgroup_id);
   if (fanotify_ != nullptr) {
     fanotify_->RemoveSession(cgroup_id);
     fanotify_->Drain();
@@ -123,7 +124,10 @@ bool ObservationSet::Settled(uint64_t cgroup_id) {
 
 absl::Status ObservationSet::AddMounts(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) {
   if (fanotify_ == nullptr) return absl::UnavailableError(missing_[v1::FANOTIFY]);
-  return fanotify_->AddSession(cgroup_id, pid, std::move(gate));
+  const bool asks = gate != nullptr;
+  RETURN_IF_ERROR(fanotify_->AddSession(cgroup_id, pid, std::move(gate)));
+  if (asks) asking_.insert(cgroup_id);
+  return absl::OkStatus();
 }
 
 void ObservationSet::TakeOverListeners(
@@ -156,7 +160,13 @@ bool ObservationSet::MakesProgress() {
         answers_.OnNotServed(cgroup_id, holder_->shared().TurnsOf(cgroup_id));
     });
   }
-  return answers_.MakesProgress();
+  // One thread reads for all sessions: what it has handed over tells whether it moves.
+  for (const uint64_t cgroup_id : asking_) {
+    const ProbeStats stats = fanotify_->Stats();
+    if (!fanotify_->Settled(cgroup_id)) opens_.OnNotServed(cgroup_id, stats.records + stats.lost);
+  }
+  const bool calls_move = answers_.MakesProgress();
+  return opens_.MakesProgress() && calls_move;
 }
 
 absl::Status ObservationSet::WatchHolder() {

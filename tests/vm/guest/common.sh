@@ -28,7 +28,7 @@ responds() { agentmon status >/dev/null 2>&1; }
 reboot_here() { exit 100; }
 
 # A session of `dev` (or of user $2) through a login of its own, whose processes begin in a scope of logind's, named $1.
-# It makes a file every 0.2 s, which goes through the seccomp listener, and says so when one could not be made (errors)
+# Below the policy POLICY where that is set. It makes a file every 0.2 s, which goes through the seccomp listener, and says so when one could not be made (errors)
 # and how long the slowest took, in hundredths of a second (worst).
 start_worker() {
   local user=${2:-dev}
@@ -50,7 +50,7 @@ done
 END
   start_pulse
   systemd-run --quiet --collect --unit="agent-$1" -p "User=$user" -p PAMName=login \
-    agentmon run --name "$1" -- sh /run/vm/worker.sh "/home/$user/$1"
+    agentmon run --name "$1" ${POLICY:+--policy "$POLICY"} -- sh /run/vm/worker.sh "/home/$user/$1"
   wait_for 60 test -s "/home/$user/$1/count"
 }
 # A process that nobody asks about, for the same measure: a busy host makes everything in here wait.

@@ -25,8 +25,8 @@ set -eux
 cd "$1"
 echo x >made; mkdir folder; mv made folder/moved; ln folder/moved linked; ln -s moved folder/symbolic
 chmod 640 linked; truncate -s 10 linked; mkfifo pipe
-[ "$(stat -c %a:%U:%s linked)" = "640:$(id -un):10" ]
-[ "$(id -u)" != 0 ] || { chown dev:dev linked; mknod device c 1 3; [ "$(stat -c %U linked)" = dev ]; }
+[ "$(stat -c %a:%u:%s linked)" = "640:$(id -u):10" ]
+[ "$(id -u)" != 0 ] || { chown dev:dev linked; mknod device c 1 3; [ "$(stat -c %u linked)" = 1000 ]; }
 [ ! -e device ] || rm device
 rm folder/moved folder/symbolic linked pipe; rmdir folder
 END
