@@ -132,7 +132,8 @@ absl::Status FanotifyProbe::WatchSession(const Session& session, uint64_t number
   if (session.judge == nullptr) {
     RETURN_IF_ERROR(Watch(epoll_.get(), session.group->fd(), EPOLLIN, EventsKey(number)));
   } else {
-    RETURN_IF_ERROR(Watch(asked_epoll_.get(), session.group->fd(), EPOLLIN | EPOLLONESHOT, EventsKey(number)));
+    RETURN_IF_ERROR(
+        Watch(asked_epoll_.get(), session.group->fd(), EPOLLIN | EPOLLONESHOT, EventsKey(number)));
   }
   return Watch(epoll_.get(), session.group->mounts_fd(), EPOLLPRI, MountsKey(number));
 }
@@ -195,9 +196,8 @@ void FanotifyProbe::RunVerdicts() {
     const std::shared_ptr<Session> session = FindSession(event.data.u64 >> 1);
     if (session == nullptr) continue;
     session->reading = true;
-    const uint64_t lost = session->group->Read([&](const FanotifyEvent& asked) {
-      return session->judge->Decide(asked, *session->group, callers);
-    });
+    const uint64_t lost = session->group->Read(
+        [&](const FanotifyEvent& asked) { return session->judge->Decide(asked, *session->group, callers); });
     session->reading = false;
     if (lost > 0) queue_->CountLost(lost);
     epoll_event again{.events = EPOLLIN | EPOLLONESHOT, .data = {.u64 = event.data.u64}};
@@ -215,11 +215,10 @@ void FanotifyProbe::Serve(uint64_t key, CallerIdentities& callers) {
     return;
   }
   session->reading = true;
-  const uint64_t lost =
-      session->group->Read([&](const FanotifyEvent& event) {
-        Record(*session, event, callers);
-        return true;
-      });
+  const uint64_t lost = session->group->Read([&](const FanotifyEvent& event) {
+    Record(*session, event, callers);
+    return true;
+  });
   session->reading = false;
   if (lost > 0) queue_->CountLost(lost);
 }

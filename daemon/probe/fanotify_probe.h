@@ -43,8 +43,8 @@ class FanotifyProbe : public Probe {
   absl::Status Attach(RecordSink& sink) override;
   ProbeStats Stats() const override;
 
-  // From the return on, what the session opens is seen. The reason why not, otherwise. With a gate it is asked before
-  // each first open and each exec, and answers by it.
+  // From the return on, what the session opens is seen. The reason why not, otherwise. With a gate it is
+  // asked before each first open and each exec, and answers by it.
   absl::Status AddSession(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate = nullptr);
   // The session's policy was switched: what was allowed before is asked again.
   void PolicyChanged(uint64_t cgroup_id);

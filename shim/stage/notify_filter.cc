@@ -45,6 +45,8 @@ absl::StatusOr<UniqueFd> InstallNotifyFilter(const CallFamilies& refuse, bool as
   return UniqueFd(fd);
 }
 
-absl::Status InstallRefusingFilter(const CallFamilies& refuse) { return Install({refuse, false, false}).status(); }
+absl::Status InstallRefusingFilter(const CallFamilies& refuse) {
+  return Install({refuse, false, false}).status();
+}
 
 }  // namespace agentmon
