@@ -56,6 +56,15 @@ Json SessionToJson(const v1::Session& session) {
   out["first_start_ns"] = session.first_process().start_ns();
   out["cgroup"] = ToUtf8(session.cgroup());
   out["sources"] = SourcesToJson(session.sources());
+  out["controls"] = Json::array();
+  for (const v1::ControlState& control : session.controls()) {
+    Json one;
+    one["control"] = ToUtf8(control.name());
+    one["mechanism"] = ToUtf8(control.mechanism());
+    one["active"] = control.active();
+    if (!control.why().empty()) one["why"] = ToUtf8(control.why());
+    out["controls"].push_back(std::move(one));
+  }
   out["policy"] = PolicyToJson(session.policy());
   return out;
 }
