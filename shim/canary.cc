@@ -13,10 +13,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <string>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/kernel/refused_calls.h"
 
@@ -112,11 +116,18 @@ int ErrorOfCall(CallFamily family) {
   return 0;
 }
 
+// agentmon, which waits for us. Any other parent may end at any time.
+bool IsClient(pid_t process) {
+  char path[PATH_MAX];
+  const ssize_t size = readlink(absl::StrCat("/proc/", process, "/exe").c_str(), path, sizeof(path));
+  return size > 0 && absl::EndsWith(absl::string_view(path, static_cast<size_t>(size)), "/agentmon");
+}
+
 }  // namespace
 
 absl::StatusOr<Outsider> Outsider::Find() {
   const pid_t parent = getppid();
-  if (parent > 1 && kill(parent, 0) == 0) return Outsider(parent);
+  if (parent > 1 && IsClient(parent) && kill(parent, 0) == 0) return Outsider(parent);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "make a pipe for the canaries");
   UniqueFd reads(ends[0]), writes(ends[1]);

@@ -12,7 +12,8 @@
 namespace agentmon {
 
 // A process of the same user outside of the session's domain, whom a signal may reach as long as nothing but
-// the domain forbids it: our parent, else a child made for this. Made before the domain is entered.
+// the domain forbids it: the agentmon that waits for us, else a child made for this. Made before the domain
+// is entered.
 class Outsider {
  public:
   static absl::StatusOr<Outsider> Find();

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,20 +23,27 @@ namespace {
 
 constexpr unsigned kMemoryMajor = 1;
 constexpr unsigned kSafeMemoryDevices[] = {3, 5, 7, 8, 9};  // null, zero, full, random, urandom
-constexpr unsigned kTerminalMajor = 5;                      // its minor 0: /dev/tty
+constexpr unsigned kTerminalMajor = 5;                      // minor 0: /dev/tty
+constexpr unsigned kMultiplexer = 2;                        // /dev/ptmx
 constexpr long kNamespaceFiles = 0x6e736673;                // NSFS_MAGIC
 
-bool SafeDevice(dev_t device) {
-  if (major(device) == kTerminalMajor && minor(device) == 0) return true;
-  if (major(device) == kMemoryMajor) {
-    return std::find(std::begin(kSafeMemoryDevices), std::end(kSafeMemoryDevices), minor(device)) !=
-           std::end(kSafeMemoryDevices);
-  }
-  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {  // its own terminal under a further number
+// The terminal that the session is on, under whatever number: not its other end, which types into it.
+bool OwnTerminal(int fd, dev_t device) {
+  const bool other_end = major(device) == kTerminalMajor && minor(device) == kMultiplexer;
+  if (other_end || isatty(fd) != 1) return false;
+  if (tcgetsid(fd) == getsid(0)) return true;
+  for (int standard = STDIN_FILENO; standard <= STDERR_FILENO; ++standard) {
     struct stat st {};
-    if (isatty(fd) == 1 && fstat(fd, &st) == 0 && st.st_rdev == device) return true;
+    if (isatty(standard) == 1 && fstat(standard, &st) == 0 && st.st_rdev == device) return true;
   }
   return false;
+}
+
+bool SafeDevice(int fd, dev_t device) {
+  if (major(device) == kTerminalMajor && minor(device) == 0) return true;
+  if (major(device) != kMemoryMajor) return OwnTerminal(fd, device);
+  return std::find(std::begin(kSafeMemoryDevices), std::end(kSafeMemoryDevices), minor(device)) !=
+         std::end(kSafeMemoryDevices);
 }
 
 // Things without a name that only count or wait. pidfds, rings, BPF objects and the like lead out.
@@ -57,7 +65,7 @@ bool LeadsOut(int fd, const struct stat& st, int flags) {
       return fstatfs(fd, &fs) == 0 && fs.f_type == kNamespaceFiles;
     }
     case S_IFCHR:
-      return !SafeDevice(st.st_rdev);
+      return !SafeDevice(fd, st.st_rdev);
     case 0:
       return !SafeAnonymous(fd);
     default:

@@ -4,6 +4,7 @@
 #include <pty.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -68,6 +69,13 @@ TEST_CASE("a terminal that is not the session's does not reach the agent, its ow
           dup2(slave, STDIN_FILENO);
           return slave;
         }) == 1);
+  const auto controlling = [](bool other_end) {
+    int master, slave;
+    if (setsid() < 0 || openpty(&master, &slave, nullptr, nullptr, nullptr) != 0) return -1;
+    return ioctl(slave, TIOCSCTTY, 0) == 0 ? (other_end ? master : slave) : -1;
+  };
+  CHECK(Reaches([&] { return controlling(false); }) == 1);
+  CHECK(Reaches([&] { return controlling(true); }) == 0);  // what is written there is typed
 }
 
 TEST_CASE("pipes, regular files, harmless devices and counters reach the agent") {
