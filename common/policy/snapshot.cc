@@ -5,7 +5,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/policy/env_names.h"
-#include "common/policy/evaluate.h"
 
 namespace agentmon::policy {
 
@@ -40,7 +39,6 @@ bool Snapshot::EnvAllowed(absl::string_view name, std::string* why) const {
   };
   if (IsOwnEnvName(name)) return true;
   for (const CompiledLayer& layer : layers_) {
-    if (UnderPosture(Decision::kDeny, layer.posture) != Decision::kDeny) continue;  // it only records
     if (matches(layer.env.deny)) return refuse(layer, "env_policy.deny");
     if (layer.env.allow_list) {
       if (!matches(layer.env.allow)) return refuse(layer, "not in env_policy.allow");

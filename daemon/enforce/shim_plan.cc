@@ -43,7 +43,8 @@ std::string Quoted(absl::string_view pattern) {
                                                                           : std::string(pattern);
 }
 
-// Snapshot::EnvAllowed as a filter: the layer's denials, then what it allows, then everything else.
+// What Snapshot::EnvAllowed says of this layer, as a filter: its denials, then what it allows, then
+// everything else.
 void AddEnvironmentFilter(const CompiledLayer& layer, v1::ShimPlan& plan) {
   std::vector<std::string> lines;
   const policy::EnvRules& env = layer.document->env;

@@ -161,8 +161,6 @@ TEST_CASE("the plan's filter and the snapshot agree on every variable [property]
          {LayerKind::kFloor, LayerKind::kBase, LayerKind::kUser, LayerKind::kSession}) {
       if (kind != LayerKind::kBase && random() % 2 == 0) continue;
       std::string text = kHead;
-      if (random() % 3 == 0)
-        absl::StrAppend(&text, "posture: ", random() % 2 == 0 ? "monitor" : "enforce", "\n");
       if (random() % 4 != 0)
         absl::StrAppend(&text, "env_policy: {allow: ", list(), ", deny: ", list(), "}\n");
       layers.push_back({kind, text, "f"});
