@@ -53,10 +53,10 @@ absl::StatusOr<CallFamilies> FamiliesOf(const v1::ShimPlan& plan) {
 }
 
 // What is refused does not depend on a listener; what is observed does.
-absl::Status Filter(bool notify, const CallFamilies& refuse, Restricted& restricted) {
+absl::Status Filter(const v1::AttachResponse& response, const CallFamilies& refuse, Restricted& restricted) {
   restricted.no_listener = "not asked for";
-  if (notify) {
-    auto listener = InstallNotifyFilter(refuse);
+  if (response.notify()) {
+    auto listener = InstallNotifyFilter(refuse, response.plan().ask_exec());
     if (listener.ok()) {
       restricted.listener = *std::move(listener);
       return absl::OkStatus();
@@ -93,7 +93,7 @@ absl::StatusOr<Restricted> RestrictSelf(const v1::AttachResponse& response,
   // Landlock's calls are none that the filter knows, but a later filter could.
   if (plan.landlock_scope()) RETURN_IF_ERROR(WithContext(EnterScope(LandlockAbi()), "close off the session"));
   // Last: from here on what is mediated waits for the daemon.
-  RETURN_IF_ERROR(Filter(response.notify(), refuse, restricted));
+  RETURN_IF_ERROR(Filter(response, refuse, restricted));
   return restricted;
 }
 

@@ -76,6 +76,13 @@ void SetNet(Json& out, const v1::Net& net) {
   if (net.flow() != 0) out["flow"] = net.flow();
 }
 
+void SetLimit(Json& out, const v1::Limit& limit) {
+  out["resource"] = ToUtf8(limit.resource());
+  out["limit"] = limit.limit();
+  out["hits"] = limit.hits();
+  out["killed"] = limit.killed();
+}
+
 void SetDetail(Json& out, const v1::Event& event) {
   switch (event.detail_case()) {
     case v1::Event::kExec:
@@ -105,6 +112,19 @@ void SetDetail(Json& out, const v1::Event& event) {
       out["lost_source"] = SourceName(event.loss().source());
       out["where"] = ToUtf8(event.loss().where());
       return;
+    case v1::Event::kCall:
+      out["call"] = ToUtf8(event.call().name());
+      return;
+    case v1::Event::kSignal:
+      out["signal"] = event.signal().signal();
+      out["signal_name"] = SignalName(event.signal().signal());
+      out["target_pid"] = event.signal().target().pid();
+      out["target_start_ns"] = event.signal().target().start_ns();
+      return;
+    case v1::Event::kLimit:
+      return SetLimit(out, event.limit());
+    case v1::Event::kUsage:
+      return SetUsage(out, event.usage());
     case v1::Event::DETAIL_NOT_SET:
       return;
   }
@@ -135,6 +155,15 @@ Json EventToJson(const v1::Event& event) {
   if (event.has_judgement()) SetJudgement(out, event.judgement());
   SetDetail(out, event);
   return out;
+}
+
+void SetUsage(Json& out, const v1::Usage& usage) {
+  out["cpu_ns"] = usage.cpu_ns();
+  out["memory_bytes"] = usage.memory_bytes();
+  out["memory_peak_bytes"] = usage.memory_peak_bytes();
+  out["processes"] = usage.processes();
+  out["read_bytes"] = usage.read_bytes();
+  out["written_bytes"] = usage.written_bytes();
 }
 
 void SetBytes(Json& object, const std::string& key, absl::string_view bytes) {

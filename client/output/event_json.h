@@ -19,6 +19,8 @@ void SetBytes(nlohmann::ordered_json& object, const std::string& key, absl::stri
 void SetWords(nlohmann::ordered_json& object, const std::string& key,
               const google::protobuf::RepeatedPtrField<std::string>& words);
 
+void SetUsage(nlohmann::ordered_json& out, const v1::Usage& usage);
+
 // One line, with escapes for all that moves the cursor or reorders text, so that it is safe on a terminal.
 std::string DumpJson(const nlohmann::ordered_json& value, int indent = -1);
 

@@ -92,6 +92,19 @@ TEST_CASE("each kind has its own fields") {
   CHECK(First(v1::LOSS)["lost"] == 12);
 }
 
+TEST_CASE("limits and usage have their numbers") {
+  std::map<int, Json> rows;
+  for (const v1::Event& event : EventOfEachKind()) rows[event.kind()] = RoundTrip(event);
+  CHECK(rows[v1::LIMIT]["resource"] == "memory");
+  CHECK(rows[v1::LIMIT]["limit"] == 104857600);
+  CHECK(rows[v1::LIMIT]["hits"] == 2);
+  CHECK(rows[v1::LIMIT]["killed"] == 1);
+  CHECK(rows[v1::LIMIT]["source"] == "cgroup");
+  CHECK(rows[v1::USAGE]["cpu_ns"] == 1'500'000'000);
+  CHECK(rows[v1::USAGE]["memory_peak_bytes"] == 104857600);
+  CHECK(rows[v1::USAGE]["processes"] == 3);
+}
+
 TEST_CASE("a line of JSON has no control byte in it, and reads back as it was") {
   v1::Event event;
   event.set_kind(v1::OPEN);

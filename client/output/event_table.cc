@@ -31,7 +31,10 @@ Color KindColor(const v1::Event& event) {
       return Color::kRed;
     case v1::SESSION:
     case v1::LOSS:
+    case v1::USAGE:
       return Color::kBlue;
+    case v1::LIMIT:
+      return Color::kRed;
     default:
       return event.kind() < v1::CONNECT ? Color::kYellow : Color::kMagenta;
   }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/output/names.h"
 #include "client/output/text.h"
 #include "client/output/times.h"
@@ -70,6 +71,31 @@ std::string LossText(const v1::Loss& loss) {
                       " were lost: ", Printable(loss.where()));
 }
 
+std::string CallText(const v1::Call& call) { return Printable(call.name()); }
+
+std::string SignalText(const v1::Signal& signal) {
+  return absl::StrCat(SignalName(signal.signal()), " → ", signal.target().pid());
+}
+
+std::string Times(uint64_t count) { return count == 1 ? "" : absl::StrCat(", ", count, " times"); }
+
+std::string LimitText(const v1::Limit& limit) {
+  const std::string& resource = limit.resource();
+  if (resource == "session_timeout" || resource == "idle_timeout") {
+    return absl::StrCat(resource == "idle_timeout" ? "idle" : "session", " timeout of ",
+                        ShortDuration(absl::Nanoseconds(static_cast<int64_t>(limit.limit()))), " was over");
+  }
+  if (resource == "pids")
+    return absl::StrCat(limit.limit(), " processes and threads reached", Times(limit.hits()));
+  if (resource == "cpu")
+    return absl::StrCat(limit.limit(), " % of one processor used up", Times(limit.hits()));
+  return absl::StrCat(Printable(resource), " limit of ", ByteSize(limit.limit()), " reached",
+                      Times(limit.hits()),
+                      limit.killed() == 0   ? ""
+                      : limit.killed() == 1 ? ", 1 process killed"
+                                            : absl::StrCat(", ", limit.killed(), " processes killed"));
+}
+
 std::string JudgementText(const v1::Judgement& judgement) {
   if (judgement.decision() == v1::DECISION_UNSPECIFIED || judgement.decision() == v1::ALLOW) return "";
   std::string text = absl::StrCat("[", DecisionName(judgement.decision()));
@@ -82,7 +108,25 @@ std::string JudgementText(const v1::Judgement& judgement) {
 
 }  // namespace
 
+std::string UsageText(const v1::Usage& usage) {
+  std::vector<std::string> parts{
+      absl::StrCat("cpu ", ShortDuration(absl::Nanoseconds(static_cast<int64_t>(usage.cpu_ns()))))};
+  if (usage.memory_peak_bytes() != 0)
+    parts.push_back(absl::StrCat("memory ", ByteSize(usage.memory_bytes()), ", at most ",
+                                 ByteSize(usage.memory_peak_bytes())));
+  else if (usage.memory_bytes() != 0)
+    parts.push_back(absl::StrCat("memory ", ByteSize(usage.memory_bytes())));
+  if (usage.processes() != 0)
+    parts.push_back(absl::StrCat(usage.processes(), usage.processes() == 1 ? " process" : " processes"));
+  if (usage.read_bytes() != 0 || usage.written_bytes() != 0) {
+    parts.push_back(absl::StrCat("disk ", ByteSize(usage.read_bytes()), " read, ",
+                                 ByteSize(usage.written_bytes()), " written"));
+  }
+  return absl::StrJoin(parts, "; ");
+}
+
 std::string ProcessName(const v1::Event& event) {
+  if (event.source() == v1::CGROUP) return "kernel";
   if (event.source() == v1::DAEMON && event.exe().empty()) return "agentmond";
   const absl::string_view exe = event.exe();
   const size_t slash = exe.rfind('/');
@@ -118,6 +162,14 @@ std::string Subject(const v1::Event& event) {
       return ChangeText(event.session_change());
     case v1::Event::kLoss:
       return LossText(event.loss());
+    case v1::Event::kCall:
+      return CallText(event.call());
+    case v1::Event::kSignal:
+      return SignalText(event.signal());
+    case v1::Event::kLimit:
+      return LimitText(event.limit());
+    case v1::Event::kUsage:
+      return UsageText(event.usage());
     case v1::Event::DETAIL_NOT_SET:
       return "";
   }

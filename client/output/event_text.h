@@ -8,7 +8,7 @@
 
 namespace agentmon {
 
-// Base name of the executable; "agentmond" for the daemon's own events.
+// Base name of the executable; "agentmond" for the daemon's own events, "kernel" for what control files say.
 std::string ProcessName(const v1::Event& event);
 
 // The kind's name; with a '?' where names are as the program asked for and the outcome was not seen.
@@ -31,7 +31,8 @@ WhatText What(const v1::Event& event);
 // The object alone: path, address or command line.
 std::string Subject(const v1::Event& event);
 
-std::string Destination(const v1::Net& net);  // "10.0.0.1:443", "[::1]:53"
-std::string ExitText(const v1::Exit& exit);   // "status 1", "killed by SIGSEGV, core dumped"
+std::string Destination(const v1::Net& net);    // "10.0.0.1:443", "[::1]:53"
+std::string ExitText(const v1::Exit& exit);     // "status 1", "killed by SIGSEGV, core dumped"
+std::string UsageText(const v1::Usage& usage);  // "cpu 1.5s; memory 90.0 MiB, at most 100.0 MiB; 3 processes"
 
 }  // namespace agentmon

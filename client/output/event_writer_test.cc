@@ -128,6 +128,32 @@ TEST_CASE("what happened to a session is said once") {
   CHECK(absl::StrContains(Written("table", {event}), "      -  agentmond "));
 }
 
+TEST_CASE("a limit that was hit and what was used are said in words, in tables, trees and CSV") {
+  std::vector<v1::Event> events;
+  for (const v1::Event& event : EventOfEachKind()) {
+    if (event.kind() == v1::LIMIT || event.kind() == v1::USAGE) events.push_back(event);
+  }
+  REQUIRE(events.size() == 2);
+  for (const char* format : {"table", "tree", "csv"}) {
+    const std::string text = Written(format, events);
+    CAPTURE(text);
+    CHECK(absl::StrContains(text, "memory limit of 100.0 MiB reached, 2 times, 1 process killed"));
+    CHECK(absl::StrContains(text,
+                            "cpu 1.5s; memory 90.0 MiB, at most 100.0 MiB; 3 processes; disk 4.0 KiB read"));
+  }
+  CHECK(absl::StrContains(Written("table", events), "  kernel "));
+  v1::Event& timeout = events[0];
+  timeout.mutable_limit()->set_resource("idle_timeout");
+  timeout.mutable_limit()->set_limit(90'000'000'000);
+  CHECK(Subject(timeout) == "idle timeout of 1m 30s was over");
+  timeout.mutable_limit()->set_resource("pids");
+  timeout.mutable_limit()->set_limit(20);
+  CHECK(Subject(timeout) == "20 processes and threads reached, 2 times");
+  timeout.mutable_limit()->set_resource("cpu");
+  timeout.mutable_limit()->set_hits(1);
+  CHECK(Subject(timeout) == "20 % of one processor used up");
+}
+
 TEST_CASE("CSV quotes what needs it and has as many fields as its header") {
   std::vector<v1::Event> events = SampleEvents();
   events.push_back(Delete("/a,\"b\"\nc"));

@@ -55,6 +55,10 @@ Json SessionToJson(const v1::Session& session) {
   out["first_pid"] = session.first_process().pid();
   out["first_start_ns"] = session.first_process().start_ns();
   out["cgroup"] = ToUtf8(session.cgroup());
+  if (!session.unit().empty()) out["unit"] = ToUtf8(session.unit());
+  out["limits"] = Json::array();
+  for (const std::string& limit : session.limits()) out["limits"].push_back(ToUtf8(limit));
+  if (session.has_usage()) SetUsage(out["usage"], session.usage());
   out["sources"] = SourcesToJson(session.sources());
   out["controls"] = Json::array();
   for (const v1::ControlState& control : session.controls()) {
@@ -89,7 +93,8 @@ Json PolicyToJson(const v1::PolicyState& policy) {
                             {"file", ToUtf8(rule.file())},
                             {"line", rule.at().line()},
                             {"enforced", HowName(rule.how())},
-                            {"mechanism", ToUtf8(rule.mechanism())}});
+                            {"mechanism", ToUtf8(rule.mechanism())},
+                            {"why", ToUtf8(rule.why())}});
   }
   return out;
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/output/event_text.h"
 #include "client/output/names.h"
 #include "client/output/session_output.h"
 #include "client/output/text.h"
@@ -183,6 +184,9 @@ void WriteSession(const v1::Session& session, absl::Time now, const Paint& paint
                          : ""),
         output);
   Field("cgroup", Printable(session.cgroup()), output);
+  Field("unit", Printable(session.unit()), output);
+  Field("limits", Printable(absl::StrJoin(session.limits(), "; ")), output);
+  if (session.has_usage()) Field("used", UsageText(session.usage()), output);
   if (!session.sources().empty()) output.Line("sources");
   WriteSources(session.sources(), paint, output);
   WriteControls(session.controls(), paint, output);

@@ -36,6 +36,7 @@ std::vector<Mount> ParseMountinfo(absl::string_view text) {
     if (dash + 2 >= f.size()) continue;
     Mount m;
     if (!absl::SimpleAtoi(f[0], &m.id) || !absl::SimpleAtoi(f[1], &m.parent_id)) continue;
+    m.device = std::string(f[2]);
     m.root = Unescape(f[3]);
     m.mount_point = Unescape(f[4]);
     m.options = std::string(f[5]);

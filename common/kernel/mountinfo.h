@@ -13,6 +13,7 @@ namespace agentmon {
 struct Mount {
   int id = 0;
   int parent_id = 0;
+  std::string device;       // "8:1"; "0:N" where no block device is directly behind it
   std::string root;         // of the mount within its file system, octal escapes resolved
   std::string mount_point;  // in the root of the process, octal escapes resolved
   std::string options;

@@ -12,6 +12,7 @@ TEST_CASE("mountinfo lines are read with and without optional fields") {
   CHECK(mounts[0].fs_type == "cgroup2");
   CHECK(mounts[0].mount_point == "/sys/fs/cgroup/unified");
   CHECK(mounts[1].fs_type == "ext3");
+  CHECK(mounts[1].device == "98:0");
   CHECK(mounts[1].root == "/mnt1");
   CHECK(mounts[1].parent_id == 35);
 }

@@ -286,9 +286,7 @@ class Compiler {
     tighten(snapshot_->env_max_keys_, rules.max_keys);
   }
 
-  void Merge(const Document& d) {
-    if (layer_->kind == LayerKind::kBuiltin) return;
-    Snapshot& s = *snapshot_;
+  static void MergeLimits(const ResourceLimits& given, ResourceLimits& l) {
     const auto tighten = [](int64_t& total, int64_t value) {
       total = value == 0 ? total : total == 0 ? value : std::min(total, value);
     };
@@ -297,21 +295,26 @@ class Compiler {
               : total == absl::ZeroDuration() ? value
                                               : std::min(total, value);
     };
-    ResourceLimits& l = s.limits_;
-    tighten(l.max_memory_mb, d.limits.max_memory_mb);
-    if (d.limits.memory_swap_max_mb >= 0) {
+    tighten(l.max_memory_mb, given.max_memory_mb);
+    if (given.memory_swap_max_mb >= 0) {
       l.memory_swap_max_mb = l.memory_swap_max_mb < 0
-                                 ? d.limits.memory_swap_max_mb
-                                 : std::min(l.memory_swap_max_mb, d.limits.memory_swap_max_mb);
+                                 ? given.memory_swap_max_mb
+                                 : std::min(l.memory_swap_max_mb, given.memory_swap_max_mb);
     }
-    tighten(l.cpu_quota_percent, d.limits.cpu_quota_percent);
-    tighten(l.disk_read_bps_max, d.limits.disk_read_bps_max);
-    tighten(l.disk_write_bps_max, d.limits.disk_write_bps_max);
-    tighten(l.net_bandwidth_mbps, d.limits.net_bandwidth_mbps);
-    tighten(l.pids_max, d.limits.pids_max);
-    shorten(l.command_timeout, d.limits.command_timeout);
-    shorten(l.session_timeout, d.limits.session_timeout);
-    shorten(l.idle_timeout, d.limits.idle_timeout);
+    tighten(l.cpu_quota_percent, given.cpu_quota_percent);
+    tighten(l.disk_read_bps_max, given.disk_read_bps_max);
+    tighten(l.disk_write_bps_max, given.disk_write_bps_max);
+    tighten(l.net_bandwidth_mbps, given.net_bandwidth_mbps);
+    tighten(l.pids_max, given.pids_max);
+    shorten(l.command_timeout, given.command_timeout);
+    shorten(l.session_timeout, given.session_timeout);
+    shorten(l.idle_timeout, given.idle_timeout);
+  }
+
+  void Merge(const Document& d) {
+    if (layer_->kind == LayerKind::kBuiltin) return;
+    Snapshot& s = *snapshot_;
+    if (HoldsLimits(layer_->posture)) MergeLimits(d.limits, s.limits_);
     s.seccomp_.ptrace |= d.seccomp.ptrace;
     s.seccomp_.bpf |= d.seccomp.bpf;
     s.seccomp_.kernel_modules |= d.seccomp.kernel_modules;

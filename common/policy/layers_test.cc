@@ -187,6 +187,14 @@ TEST_CASE("programs start under a policy that denies everything") {
   CHECK(judge.Of(own).effective == Decision::kAllow);
 }
 
+TEST_CASE("limits of a layer that only records hold nobody") {
+  for (const char* posture : {"monitor", "warn", "enforce"}) {
+    const auto snapshot = MakeSnapshot(
+        {Layer(LayerKind::kBase, absl::StrCat("posture: ", posture, "\nresource_limits: {pids_max: 5}\n"))});
+    CHECK(snapshot->limits().pids_max == (posture == std::string("enforce") ? 5 : 0));
+  }
+}
+
 TEST_CASE("limits, environment and seccomp are the strictest of all layers") {
   const auto snapshot = MakeSnapshot({Layer(LayerKind::kFloor, R"(
 resource_limits: {pids_max: 500, session_timeout: 12h}

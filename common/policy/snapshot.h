@@ -57,6 +57,9 @@ struct EnvFilter {
   int64_t max_bytes = 0, max_keys = 0;
 };
 
+// Limits of a layer whose posture only records hold nobody.
+inline bool HoldsLimits(Posture posture) { return posture != Posture::kMonitor && posture != Posture::kWarn; }
+
 struct CompiledLayer {
   LayerKind kind = LayerKind::kBase;
   std::string name;  // "floor: 10-company.yaml"

@@ -100,6 +100,8 @@ absl::Status App::OpenStore() {
 absl::Status App::StartSessions() {
   ASSIGN_OR_RETURN(const std::string mount, FindCgroup2Mount());
   ASSIGN_OR_RETURN(cgroups_, SessionCgroups::Create(*loop_, mount, InstanceName(config_.runtime_dir)));
+  host_limits_ = std::make_unique<HostLimits>(HostLimits::Places{mount, cgroups_->base().path()});
+  ASSIGN_OR_RETURN(resources_, ResourceKeeper::Create(*loop_, clock_));
   observation_ = ObservationSet::Create(cgroups_->base(), *loop_, tree_, std::move(holder_));
   workers_ = std::make_unique<WorkerPool>(kWorkers, kWaitingWork);
   policies_ = std::make_unique<Policies>(
@@ -108,12 +110,13 @@ absl::Status App::StartSessions() {
   policies_->LoadAtStart();
   SessionLimits limits;
   limits.sessions_per_uid = config_.sessions_per_uid;
+  limits.refuse_missing_limits = config_.refuse_missing_limits;
   // The manager's events go through the pipeline, and the pipeline's events are counted by the manager.
   pipeline_ = std::make_unique<Pipeline>(
       *loop_, clock_, tree_, [this](uint64_t cgroup) { return sessions_->SessionOfCgroup(cgroup); },
       [this](Event* event) { policies_->Judge(event); }, config_.runtime_dir + "/pending-counts");
   sessions_ = std::make_unique<SessionManager>(
-      SessionDeps{*loop_, *workers_, clock_, *cgroups_, *observation_, *policies_,
+      SessionDeps{*loop_, *workers_, clock_, *cgroups_, *observation_, *policies_, *host_limits_, *resources_,
                   SessionFiles(config_.runtime_dir + "/sessions"), *pipeline_,
                   [this](const v1::Session& session) { store_->UpsertSession(session); },
                   [this](const std::string& session) { pipeline_->EndSession(session); }},
@@ -127,7 +130,8 @@ absl::Status App::StartSessions() {
                       });
   sessions_->Recover(observation_->daemon_lost_ns());
   observation_->TakeOverListeners(
-      [this](uint64_t cgroup) { return !sessions_->SessionOfCgroup(cgroup).empty(); });
+      [this](uint64_t cgroup) { return !sessions_->SessionOfCgroup(cgroup).empty(); },
+      [this](uint64_t cgroup) { return policies_->GateOf(sessions_->SessionOfCgroup(cgroup)); });
   return absl::OkStatus();
 }
 
@@ -207,6 +211,8 @@ void App::Reload() {
     SetLogLevel(config_.log_level);
     store_->SetRetention(config_.max_size_bytes, config_.max_age);
     sessions_->SetSessionsPerUid(config_.sessions_per_uid);
+    config_.refuse_missing_limits = fresh->refuse_missing_limits;
+    sessions_->SetRefuseMissingLimits(config_.refuse_missing_limits);
     if (!(fresh->policies == config_.policies)) {
       config_.policies = fresh->policies;
       policies_->SetPlaces(config_.policies);

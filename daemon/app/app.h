@@ -62,6 +62,8 @@ class App {
   std::unique_ptr<Policies> policies_;
   std::unique_ptr<PolicyWatcher> policy_watcher_;
   std::unique_ptr<SessionCgroups> cgroups_;
+  std::unique_ptr<HostLimits> host_limits_;
+  std::unique_ptr<ResourceKeeper> resources_;
   std::unique_ptr<ObservationSet> observation_;
   std::unique_ptr<WorkerPool> workers_;
   std::unique_ptr<SessionManager> sessions_;

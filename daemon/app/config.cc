@@ -136,6 +136,12 @@ std::string SetName(std::string* out, const std::string& text) {
   return "";
 }
 
+std::string SetRefuse(bool* out, const std::string& text) {
+  if (text != "refuse" && text != "warn") return absl::StrCat("'", text, "' is not one of refuse, warn");
+  *out = text == "refuse";
+  return "";
+}
+
 std::string SetText(std::string* out, const std::string& text) {
   *out = text;
   return "";
@@ -163,7 +169,9 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& n
          {"floor_dir", to(SetPath, &c.policies.floor_dir)},
          {"policies_dir", to(SetPath, &c.policies.policies_dir)}},
         {{"retention", {{"max_age", to(SetAge, &c.max_age)}, {"max_size", to(SetSize, &c.max_size_bytes)}}},
-         {"limits", {{"sessions_per_uid", to(SetCount, &c.sessions_per_uid)}}}});
+         {"limits",
+          {{"sessions_per_uid", to(SetCount, &c.sessions_per_uid)},
+           {"on_unavailable", to(SetRefuse, &c.refuse_missing_limits)}}}});
   } catch (const YAML::DeepRecursion& e) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ":", e.mark.line + 1, ": nested deeper than ", e.depth(), " levels"));

@@ -24,6 +24,7 @@ struct Config {
   uint64_t max_size_bytes = uint64_t{2} << 30;
   std::string admin_group;  // empty: root only
   size_t sessions_per_uid = 1000;
+  bool refuse_missing_limits = true;  // limits.on_unavailable: refuse
   PolicyPlaces policies;
 
   std::string socket_path() const { return socket.empty() ? runtime_dir + "/agentmond.sock" : socket; }

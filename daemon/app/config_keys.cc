@@ -16,6 +16,9 @@ const std::vector<ConfigKey>& ConfigKeys() {
       {"floor_dir", "/etc/agentmon/floor.d", "Policy files that every session is held to"},
       {"policies_dir", "/etc/agentmon/policies", "Policies by name, before the shipped ones"},
       {"limits.sessions_per_uid", "1000", "Running sessions of one user"},
+      {"limits.on_unavailable", "refuse",
+       "A session whose policy has resource limits that this host cannot set is refused (refuse), or runs "
+       "without them and says so (warn)"},
   };
   return keys;
 }

@@ -51,6 +51,7 @@ TEST_CASE("the manual's keys are the parser's, and their defaults are the defaul
     CHECK(config->max_age == standard.max_age);
     CHECK(config->max_size_bytes == standard.max_size_bytes);
     CHECK(config->sessions_per_uid == standard.sessions_per_uid);
+    CHECK(config->refuse_missing_limits);
   }
   CHECK(listed == known);
 }
@@ -65,7 +66,7 @@ TEST_CASE("an empty configuration is the defaults") {
 TEST_CASE("every key is read") {
   const auto config = ParseConfig(
       "state_dir: /s\nruntime_dir: /r\nlog_level: debug\nadmin_group: adm\n"
-      "retention: {max_age: 7d, max_size: 500M}\nlimits: {sessions_per_uid: 5}\n",
+      "retention: {max_age: 7d, max_size: 500M}\nlimits: {sessions_per_uid: 5, on_unavailable: warn}\n",
       "x.yaml");
   REQUIRE(config.ok());
   CHECK(config->state_dir == "/s");
@@ -75,6 +76,7 @@ TEST_CASE("every key is read") {
   CHECK(config->max_age == absl::Hours(24 * 7));
   CHECK(config->max_size_bytes == uint64_t{500} << 20);
   CHECK(config->sessions_per_uid == 5);
+  CHECK_FALSE(config->refuse_missing_limits);
 }
 
 TEST_CASE("all errors are told at once, each with file and line") {

@@ -67,9 +67,9 @@ int EventLoop::OnTime(sd_event_source* source, uint64_t, void* userdata) {
 void EventLoop::PostAfter(absl::Duration delay, Task task) {
   auto* held = new Task(std::move(task));
   const uint64_t usec = static_cast<uint64_t>(std::max<int64_t>(absl::ToInt64Microseconds(delay), 0));
-  // Accuracy of a tenth: timers that are near each other share one wake-up.
-  const int r =
-      sd_event_add_time_relative(loop_, nullptr, CLOCK_MONOTONIC, usec, usec / 10 + 1000, OnTime, held);
+  // Accuracy of a tenth, up to a second: timers that are near each other share one wake-up.
+  const uint64_t accuracy = std::min<uint64_t>(usec / 10, 1'000'000) + 1000;
+  const int r = sd_event_add_time_relative(loop_, nullptr, CLOCK_MONOTONIC, usec, accuracy, OnTime, held);
   if (r < 0) {
     LogError("timer: ", ErrnoStatus(-r, "add").message());
     delete held;

@@ -135,8 +135,8 @@ CallerBase OpenCallerBase(pid_t tid, pid_t tgid, const CallerName& asked) {
     base.start = UniqueFd(fcntl(base.root.get(), F_DUPFD_CLOEXEC, 3));
     base.from_root = true;
     const std::string name = WithCallersPid(asked.name, tid, tgid);
-    base.name = name.substr(std::min(name.find_first_not_of('/'), name.size()));
-    if (base.name.empty()) base.name = ".";
+    base.name = absl::StrCat(name.substr(std::min(name.find_first_not_of('/'), name.size())));
+    if (base.name.empty()) base.name.assign(1, '.');
   } else {
     base.start = OpenLink(asked.dirfd == AT_FDCWD ? absl::StrCat("/proc/", tid, "/cwd")
                                                   : absl::StrCat("/proc/", tid, "/fd/", asked.dirfd));

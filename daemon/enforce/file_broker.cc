@@ -18,10 +18,19 @@ namespace agentmon {
 namespace {
 
 constexpr size_t kKnownMax = 4096;
-constexpr int kLinksMax = 40;            // as the kernel's MAXSYMLINKS
+constexpr int kLinksMax = 40;  // as the kernel's MAXSYMLINKS
 constexpr unsigned kExchange = 1u << 1;  // RENAME_EXCHANGE
 
-BrokerResult Failed(int error) { return {BrokerAnswer::kDone, error, "", ""}; }
+BrokerResult Answered(BrokerAnswer answer, int error = 0, const std::string& path = "",
+                      const std::string& new_path = "") {
+  BrokerResult result;
+  result.answer = answer;
+  result.error = error;
+  result.path = path;
+  result.new_path = new_path;
+  return result;
+}
+BrokerResult Failed(int error) { return Answered(BrokerAnswer::kDone, error); }
 int ErrorOf(long result) { return result == 0 ? 0 : errno; }
 
 // The path by which this thread reaches what a descriptor holds.
@@ -73,8 +82,8 @@ bool Exists(const FoundPlace& place) {
   return fstatat(place.directory.get(), place.leaf.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-// What could not have happened anyway is no matter of policy: programs that make a directory rely on hearing
-// that it is there. 0 = it could have happened.
+// What could not have happened anyway is no matter of policy: programs that make a directory rely on hearing that it is
+// there. 0 = it could have happened.
 int ErrorWithoutPolicy(FileAct act, const FoundPlace& place) {
   switch (act) {
     case FileAct::kUnlink:
@@ -87,8 +96,8 @@ int ErrorWithoutPolicy(FileAct act, const FoundPlace& place) {
 }
 
 BrokerResult Stopped(int otherwise, const std::string& path, const std::string& new_path) {
-  if (otherwise != 0) return {BrokerAnswer::kDone, otherwise, path, new_path};
-  return {BrokerAnswer::kStopped, EACCES, path, new_path};
+  if (otherwise != 0) return Answered(BrokerAnswer::kDone, otherwise, path, new_path);
+  return Answered(BrokerAnswer::kStopped, EACCES, path, new_path);
 }
 
 // unlink, rmdir, mkdir, mknod, symlink: a name in a directory.
@@ -97,7 +106,7 @@ BrokerResult ChangeName(const BrokeredCall& call, const CallerBase& base, const 
   if (place.error != 0) return Failed(place.error);
   if (place.leaf.empty()) return Failed(ErrorForRoot(call.act));
   const uint32_t operations = OperationsOf(call);
-  BrokerResult result{BrokerAnswer::kDone, 0, place.path, ""};
+  BrokerResult result = Answered(BrokerAnswer::kDone, 0, place.path, "");
   if (call.act == FileAct::kSymlink) result.new_path = call.target;
   if (judge(operations, place.path, "", operations == policy::kRmdir))
     return Stopped(ErrorWithoutPolicy(call.act, place), place.path, result.new_path);
@@ -123,8 +132,7 @@ BrokerResult ChangeName(const BrokeredCall& call, const CallerBase& base, const 
   return result;
 }
 
-BrokerResult Rename(const BrokeredCall& call, const CallerBase& from, const CallerBase& to,
-                    const FileJudge& judge) {
+BrokerResult Rename(const BrokeredCall& call, const CallerBase& from, const CallerBase& to, const FileJudge& judge) {
   const FoundPlace source = FindPlace(from);
   if (source.error != 0) return Failed(source.error);
   const FoundPlace target = FindPlace(to);
@@ -132,22 +140,19 @@ BrokerResult Rename(const BrokeredCall& call, const CallerBase& from, const Call
   if (source.leaf.empty() || target.leaf.empty()) return Failed(EBUSY);
   const auto is_directory = [](const FoundPlace& place) {
     struct stat st {};
-    return fstatat(place.directory.get(), place.leaf.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-           S_ISDIR(st.st_mode);
+    return fstatat(place.directory.get(), place.leaf.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
   };
-  BrokerResult result{BrokerAnswer::kDone, 0, source.path, target.path};
+  BrokerResult result = Answered(BrokerAnswer::kDone, 0, source.path, target.path);
   bool stop = judge(policy::kRename, source.path, target.path, is_directory(source));
   if (!stop && (call.at_flags & kExchange) != 0)
     stop = judge(policy::kRename, target.path, source.path, is_directory(target));
   if (stop) return Stopped(ErrorWithoutPolicy(call.act, source), source.path, target.path);
-  result.error =
-      ErrorOf(syscall(SYS_renameat2, source.directory.get(), source.leaf.c_str(), target.directory.get(),
-                      target.leaf.c_str(), static_cast<unsigned>(call.at_flags)));
+  result.error = ErrorOf(syscall(SYS_renameat2, source.directory.get(), source.leaf.c_str(), target.directory.get(),
+                                 target.leaf.c_str(), static_cast<unsigned>(call.at_flags)));
   return result;
 }
 
-BrokerResult Link(const BrokeredCall& call, const CallerBase& from, const CallerBase& to,
-                  const FileJudge& judge) {
+BrokerResult Link(const BrokeredCall& call, const CallerBase& from, const CallerBase& to, const FileJudge& judge) {
   if (from.name.empty() && !call.name.name.empty() && (call.at_flags & AT_SYMLINK_FOLLOW) == 0)
     return Failed(EXDEV);  // the link in procfs itself, which cannot have another name
   const FoundObject object = FindObject(from, (call.at_flags & AT_SYMLINK_FOLLOW) != 0);
@@ -155,11 +160,11 @@ BrokerResult Link(const BrokeredCall& call, const CallerBase& from, const Caller
   const FoundPlace target = FindPlace(to);
   if (target.error != 0) return Failed(target.error);
   if (target.leaf.empty()) return Failed(EEXIST);
-  BrokerResult result{BrokerAnswer::kDone, 0, object.path, target.path};
+  BrokerResult result = Answered(BrokerAnswer::kDone, 0, object.path, target.path);
   if (judge(policy::kLink, object.path, target.path, false))
     return Stopped(ErrorWithoutPolicy(call.act, target), object.path, target.path);
-  result.error = ErrorOf(linkat(AT_FDCWD, HeldPath(object.fd.get()).text, target.directory.get(),
-                                target.leaf.c_str(), AT_SYMLINK_FOLLOW));
+  result.error = ErrorOf(linkat(AT_FDCWD, HeldPath(object.fd.get()).text, target.directory.get(), target.leaf.c_str(),
+                                AT_SYMLINK_FOLLOW));
   return result;
 }
 
@@ -168,22 +173,22 @@ BrokerResult ChangeObject(const BrokeredCall& call, const CallerBase& base, cons
   const bool no_follow = (call.at_flags & AT_SYMLINK_NOFOLLOW) != 0;
   const FoundObject object = FindObject(base, !no_follow);
   if (object.error != 0) return Failed(object.error);
-  if (!absl::StartsWith(object.path, "/")) return {BrokerAnswer::kContinue, 0, object.path, ""};  // nameless
-  BrokerResult result{BrokerAnswer::kDone, 0, object.path, ""};
+  if (!absl::StartsWith(object.path, "/")) return Answered(BrokerAnswer::kContinue, 0, object.path, "");  // nameless
+  BrokerResult result = Answered(BrokerAnswer::kDone, 0, object.path, "");
   if (judge(OperationsOf(call), object.path, "", S_ISDIR(object.st.st_mode)))
-    return {BrokerAnswer::kStopped, EACCES, object.path, ""};
+    return Answered(BrokerAnswer::kStopped, EACCES, object.path, "");
   const HeldPath held(object.fd.get());
   if (call.act == FileAct::kChmod) {
     // Linux keeps no mode of a link.
-    result.error =
-        S_ISLNK(object.st.st_mode) ? EOPNOTSUPP : ErrorOf(fchmodat(AT_FDCWD, held.text, call.mode, 0));
+    result.error = S_ISLNK(object.st.st_mode) ? EOPNOTSUPP : ErrorOf(fchmodat(AT_FDCWD, held.text, call.mode, 0));
   } else if (call.act == FileAct::kChown) {
-    result.error = ErrorOf(fchownat(object.fd.get(), "", static_cast<uid_t>(call.uid),
-                                    static_cast<gid_t>(call.gid), AT_EMPTY_PATH));
+    result.error = ErrorOf(fchownat(object.fd.get(), "", static_cast<uid_t>(call.uid), static_cast<gid_t>(call.gid),
+                                    AT_EMPTY_PATH));
+  } else if (call.by_fd) {
+    return Answered(BrokerAnswer::kContinue, 0, object.path);  // it was asked for when it was opened for writing
   } else {
     rlimit limit{};
-    const bool too_large =
-        prlimit(call.tgid, RLIMIT_FSIZE, nullptr, &limit) == 0 && call.size > limit.rlim_cur;
+    const bool too_large = prlimit(call.tgid, RLIMIT_FSIZE, nullptr, &limit) == 0 && call.size > limit.rlim_cur;
     result.error = too_large ? EFBIG : ErrorOf(truncate(held.text, static_cast<off_t>(call.size)));
   }
   return result;
@@ -219,19 +224,20 @@ std::string PathToMake(const BrokeredCall& call, int* error) {
 BrokerResult FileBroker::Open(const BrokeredCall& call, const FileJudge& judge) {
   const uint32_t flags = call.open_flags;
   const CallerBase base = OpenCallerBase(call.tid, call.tgid, call.name);
-  if (base.error != 0) return {BrokerAnswer::kContinue, base.error, "", ""};
+  if (base.error != 0) return Answered(BrokerAnswer::kContinue, base.error, "", "");
   const bool nameless = (flags & O_TMPFILE) == O_TMPFILE;
   const bool follow = (flags & O_NOFOLLOW) == 0 && (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL);
   const FoundObject object = FindObject(base, follow);
-  BrokerResult result{BrokerAnswer::kContinue, 0, object.path, ""};
+  BrokerResult result = Answered(BrokerAnswer::kContinue, 0, object.path, "");
+  result.existed = object.error == 0;
   uint32_t operations = policy::OperationsOfOpen(static_cast<int>(flags));
   if (object.error == ENOENT && (flags & O_CREAT) != 0) {
     int error = 0;
     result.path = PathToMake(call, &error);
-    if (error != 0 || result.path.empty()) return {BrokerAnswer::kContinue, error, "", ""};
+    if (error != 0 || result.path.empty()) return Answered(BrokerAnswer::kContinue, error, "", "");
     operations = policy::kCreate;
   } else if (object.error != 0) {
-    return {BrokerAnswer::kContinue, object.error, "", ""};  // the kernel finds nothing either
+    return Answered(BrokerAnswer::kContinue, object.error, "", "");  // the kernel finds nothing either
   } else if (!absl::StartsWith(object.path, "/")) {
     return result;  // a pipe or socket of its own
   } else if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL) && !nameless) {
@@ -240,9 +246,13 @@ BrokerResult FileBroker::Open(const BrokeredCall& call, const FileJudge& judge) 
     result.path = absl::StrCat(object.path == "/" ? "" : object.path, "/");
     operations = policy::kCreate;
   } else if ((flags & O_ACCMODE) == O_RDONLY && (flags & O_TRUNC) == 0) {
-    return result;  // O_CREAT alone, on a file that is there
+    result.only_reads = true;  // O_CREAT alone
+    return result;
   }
-  if (judge(operations, result.path, "", false)) return {BrokerAnswer::kStopped, EACCES, result.path, ""};
+  if (judge(operations, result.path, "", false)) {
+    result.answer = BrokerAnswer::kStopped;
+    result.error = EACCES;
+  }
   return result;
 }
 

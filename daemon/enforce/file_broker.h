@@ -46,6 +46,8 @@ struct BrokerResult {
   BrokerAnswer answer = BrokerAnswer::kDone;
   int error = 0;  // errno; 0 = done
   std::string path, new_path;
+  bool existed = false;     // open: the file is there
+  bool only_reads = false;  // open: and nothing of it would be changed
 };
 
 // What is asked of the policy: true = it stops the act. operations: policy::FileOp bits.

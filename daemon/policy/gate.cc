@@ -30,9 +30,9 @@ bool Enforces(const policy::Snapshot& snapshot) {
 }
 
 Gate::Gate(std::shared_ptr<const policy::CurrentSnapshot> policy, std::vector<gid_t> groups)
-    : policy_(std::move(policy)), groups_(std::move(groups)), trusted_(clock_) {}
+    : policy_(std::move(policy)), groups_(std::move(groups)), armed_(Enforces(*policy_->Get())), trusted_(clock_) {}
 
-bool Gate::enforces() const { return Enforces(*policy_->Get()); }
+bool Gate::enforces() const { return armed_ && Enforces(*policy_->Get()); }
 
 Gate::Answer Gate::Judge(const policy::Snapshot& snapshot, const policy::Subject& subject) {
   const std::function<bool(absl::string_view)> trusted = [this](absl::string_view directory) {

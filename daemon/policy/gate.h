@@ -42,8 +42,11 @@ class Gate {
   Answer Interpreter(absl::string_view exe);
   Answer Unix(uint32_t operation, absl::string_view path);
 
-  // Whether the policy stops anything at all, or only records.
+  // Whether the session began with a policy that stops something: what stops it had to be in place before the agent.
+  bool armed() const { return armed_; }
+  // Whether the policy of the moment stops anything, or only records. Never true where the gate is not armed.
   bool enforces() const;
+
   // Another one after each switch of the policy: what was found before holds no more.
   std::shared_ptr<const policy::Snapshot> snapshot() const { return policy_->Get(); }
 
@@ -58,6 +61,7 @@ class Gate {
 
   const std::shared_ptr<const policy::CurrentSnapshot> policy_;
   const std::vector<gid_t> groups_;
+  const bool armed_;
   const SystemClock clock_;
   mutable absl::Mutex mutex_;
   TrustedDirectories trusted_ ABSL_GUARDED_BY(mutex_);

@@ -402,6 +402,9 @@ void Policies::SetPolicy(const std::string& session, v1::PolicyChoice choice, Do
                   absl::StatusCode::kFailedPrecondition, "NEEDS_NEW_SESSION",
                   absl::StrCat("needs a new session, nothing was switched: ", absl::StrJoin(late, "; "))));
             }
+            const absl::Status may =
+                may_take_ == nullptr ? absl::OkStatus() : may_take_(*(*prepared)->compiled.snapshot);
+            if (!may.ok()) return done(may);
             entry->second.request = std::move((*prepared)->request);
             ++entry->second.choices;
             Keep(session, entry->second);
@@ -439,17 +442,33 @@ v1::PolicyState Policies::Describe(const std::string& session, bool rules,
   }
   state.set_not_enforced(it->second.not_enforced);
   if (!rules) return state;
-  for (v1::RuleEnforcement& rule : ListEnforcement(*snapshot, sources)) *state.add_rules() = std::move(rule);
+  for (v1::RuleEnforcement& rule : Enforcement(*snapshot, sources, session))
+    *state.add_rules() = std::move(rule);
   return state;
+}
+
+std::vector<v1::RuleEnforcement> Policies::Enforcement(const policy::Snapshot& snapshot,
+                                                       const std::set<v1::Source>& sources,
+                                                       const std::string& session) const {
+  const auto gate = GateOf(session);
+  return ListEnforcement(snapshot, {sources, gate != nullptr ? gate->armed() : Enforces(snapshot)},
+                         limits_of_ == nullptr ? MissingLimits() : limits_of_(session, snapshot.limits()));
 }
 
 std::string Policies::FindGap(const std::string& session, const std::set<v1::Source>& sources) {
   const auto it = sessions_.find(session);
   if (it == sessions_.end()) return "";
-  const Gap gap = GapOf(ListEnforcement(*it->second.current->Get(), sources));
+  const Gap gap = GapOf(Enforcement(*it->second.current->Get(), sources, session));
   it->second.not_enforced = gap.observed + gap.none;
   if (it->second.not_enforced == 0) return "";
   return absl::StrCat(gap.observed, " rules are recorded and not enforced, ", gap.none, " are not even seen");
+}
+
+std::string Policies::FindUnenforceable(const std::string& session, const std::set<v1::Source>& sources) const {
+  const auto it = sessions_.find(session);
+  if (it == sessions_.end()) return "";
+  const auto snapshot = it->second.current->Get();
+  return agentmon::FindUnenforceable(*snapshot, Enforcement(*snapshot, sources, session));
 }
 
 std::shared_ptr<Gate> Policies::GateOf(const std::string& session) const {

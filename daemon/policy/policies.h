@@ -19,6 +19,7 @@
 #include "common/base/worker_pool.h"
 #include "common/policy/current.h"
 #include "daemon/policy/gate.h"
+#include "daemon/limits/limit_plan.h"
 #include "daemon/policy/judge.h"
 #include "daemon/policy/policy_library.h"
 #include "daemon/policy/session_policy.h"
@@ -33,6 +34,12 @@ class Policies {
   // Something to be told of a session: POLICY_CHANGED or POLICY_REJECTED.
   using Notice = std::function<void(const std::string& session, v1::SessionChange::What what,
                                     const std::string& detail)>;
+
+  // What of a policy's limits a session lacks; of a session that is yet to come when none is named.
+  using LimitsOf =
+      std::function<MissingLimits(const std::string& session, const policy::ResourceLimits& limits)>;
+  // Whether a running session may be given this policy; asked before it is.
+  using MayTake = std::function<absl::Status(const policy::Snapshot& snapshot)>;
 
   struct Deps {
     TaskRunner& core;
@@ -51,6 +58,10 @@ class Policies {
   Policies(Deps deps, PolicyPlaces places);
   ~Policies();
   void SetNotice(Notice notice) { notice_ = std::move(notice); }
+  void SetLimits(LimitsOf limits_of, MayTake may_take) {
+    limits_of_ = std::move(limits_of);
+    may_take_ = std::move(may_take);
+  }
 
   // Before the loop runs: reads root's files here and now. Broken ones are replaced, and Problems says so.
   void LoadAtStart();
@@ -82,8 +93,14 @@ class Policies {
   v1::PolicyState Describe(const std::string& session, bool rules, const std::set<v1::Source>& sources) const;
   // Finds what nothing enforces in a session with these sources; one line for NOT_ENFORCED, empty = nothing.
   std::string FindGap(const std::string& session, const std::set<v1::Source>& sources);
+  // What its policy requires to be enforced and a session with these sources cannot enforce, one line; empty = nothing.
+  std::string FindUnenforceable(const std::string& session, const std::set<v1::Source>& sources) const;
   // Null when the session is not known. Outlives the session for whoever holds it.
   std::shared_ptr<Gate> GateOf(const std::string& session) const;
+  // How each rule of a compiled policy would be enforced in a session with these sources.
+  std::vector<v1::RuleEnforcement> Enforcement(const policy::Snapshot& snapshot,
+                                               const std::set<v1::Source>& sources,
+                                               const std::string& session = "") const;
   // Null when the session is not known.
   std::shared_ptr<const policy::Snapshot> SnapshotOf(const std::string& session) const;
   PolicyRequest RequestOf(const std::string& session) const;  // empty when not known
@@ -137,6 +154,8 @@ class Policies {
   Deps deps_;
   PolicyPlaces places_;
   Notice notice_;
+  LimitsOf limits_of_;
+  MayTake may_take_;
   std::shared_ptr<const PolicyLibrary> library_;
   uint64_t library_generation_ = 1;
   policy::Diagnostics problems_;  // of the last reading

@@ -59,6 +59,7 @@ CaptureResult FileCall::ReadFlags(const MediatedCall& call, const seccomp_notif&
   }
   if ((record_.open_flags & O_CREAT) == 0) record_.mode = 0;  // whatever was in the register
   const bool changes = (record_.open_flags & kMediatedOpenFlags) != 0 && (record_.open_flags & O_PATH) == 0;
+  changes_nothing_ = !changes;
   return changes ? CaptureResult::kCall : CaptureResult::kNothing;
 }
 
@@ -141,6 +142,8 @@ CaptureResult FileCall::Classify(const MediatedCall& call, const seccomp_notif& 
       record_.kind = v1::TRUNCATE;
       record_.size = Length(call, request);
       break;
+    case FileAct::kExec:
+      return CaptureResult::kNothing;  // CaptureExec
   }
   return CaptureResult::kCall;
 }
@@ -156,7 +159,8 @@ CaptureResult FileCall::ClassifyOpen(const seccomp_notif& request, const Capture
   record_.kind = creates ? v1::CREATE : v1::OPEN_WRITE;
   // O_CREAT alone on a file that is there: a read, which fanotify sees.
   const bool writes = (flags & (O_WRONLY | O_RDWR | O_TRUNC)) != 0;
-  return creates || writes ? CaptureResult::kCall : CaptureResult::kNothing;
+  changes_nothing_ = !creates && !writes;
+  return changes_nothing_ ? CaptureResult::kNothing : CaptureResult::kCall;
 }
 
 BrokeredCall FileCall::ForBroker(const MediatedCall& call, const seccomp_notif& request) const {

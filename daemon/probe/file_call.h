@@ -34,6 +34,8 @@ class FileCall {
 
   // The same call for who performs it; without the caller's process.
   BrokeredCall ForBroker(const MediatedCall& call, const seccomp_notif& request) const;
+  // After kNothing: the call could be read, and is none that changes anything.
+  bool changes_nothing() const { return changes_nothing_; }
   v1::EventKind kind() const { return record_.kind; }
 
   // Needs nothing of the caller. `resolver` may be null: names are joined, not resolved.
@@ -54,6 +56,7 @@ class FileCall {
   AskedName new_name_;
   bool has_new_name_ = false;
   bool cut_ = false;
+  bool changes_nothing_ = false;
   uint64_t at_flags_ = 0;  // AT_* of the *at calls
   FileRecord record_;      // without its paths
 };

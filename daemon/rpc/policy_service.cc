@@ -6,7 +6,6 @@
 #include "common/base/refusal.h"
 #include "common/policy/act.h"
 #include "common/policy/policy_proto.h"
-#include "daemon/policy/enforcement.h"
 
 namespace agentmon {
 namespace {
@@ -119,7 +118,7 @@ grpc::Status PolicyService::Validate(grpc::ServerContext* context, const v1::Val
             [this, caller, r = *request](CoreDone<v1::ValidatePolicyResponse> done) {
               deps_.policies.Compile(
                   caller.uid, r.workspace(), r.policy(),
-                  [done](absl::StatusOr<Policies::PreparedPtr> prepared) {
+                  [this, done](absl::StatusOr<Policies::PreparedPtr> prepared) {
                     if (!prepared.ok()) return done(prepared.status());
                     const CompiledPolicy& compiled = (*prepared)->compiled;
                     v1::ValidatePolicyResponse out;
@@ -127,7 +126,7 @@ grpc::Status PolicyService::Validate(grpc::ServerContext* context, const v1::Val
                     policy::ToProto(compiled.diagnostics, *out.mutable_diagnostics());
                     if (compiled.snapshot != nullptr) {
                       const std::set<v1::Source> all{v1::PROCESS, v1::NETWORK, v1::FANOTIFY, v1::NOTIFY};
-                      for (v1::RuleEnforcement& rule : ListEnforcement(*compiled.snapshot, all)) {
+                      for (v1::RuleEnforcement& rule : deps_.policies.Enforcement(*compiled.snapshot, all)) {
                         *out.add_rules() = std::move(rule);
                       }
                     }

@@ -8,6 +8,7 @@
 #include "common/base/status.h"
 #include "common/kernel/pid_fd.h"
 #include "daemon/session/adoptable.h"
+#include "daemon/policy/enforcement.h"
 #include "daemon/session/session_state.h"
 
 namespace agentmon {
@@ -82,6 +83,11 @@ void SessionManager::AdoptPrepared(const Caller& caller, const v1::AdoptRequest&
   // Again: another process may have this number by now.
   absl::Status may = CheckMayStart(caller);
   if (may.ok()) may = CheckAdoptable(proc_, caller, request.pid());
+  const policy::Snapshot& snapshot = *policy->compiled.snapshot;
+  if (may.ok()) may = CheckLimits(snapshot, deps_.host_limits.Missing(snapshot.limits()));
+  if (may.ok()) {
+    may = CheckEnforceable(FindUnenforceable(snapshot, deps_.policies.Enforcement(snapshot, {v1::PROCESS, v1::NETWORK})));
+  }
   if (!may.ok()) return done(may);
   auto made = Make(policy->request.owner.uid, v1::Session::ADOPT);
   if (!made.ok()) return done(made.status());
@@ -90,6 +96,10 @@ void SessionManager::AdoptPrepared(const Caller& caller, const v1::AdoptRequest&
   if (const auto argv = proc_.Argv(request.pid()); argv.ok()) SetCommand(state->info, *argv);
   state->info.mutable_first_process()->set_pid(request.pid());
   BeginPolicy(state, policy);
+  if (const absl::Status limited = BeginLimits(state); !limited.ok()) {
+    End(state, "its limits could not be set");
+    return done(limited);
+  }
   deps_.policies.SetFirstProcess(state->info.id(), request.pid());
   state->attaching = true;
   const auto not_launched = absl::UnavailableError("the processes were running before the session began");

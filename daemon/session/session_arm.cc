@@ -14,10 +14,13 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   const auto snapshot = deps_.policies.SnapshotOf(state->info.id());
   if (snapshot == nullptr) return;
   ShimPlanOptions options;
-  options.fanotify_backend = ActiveSources(state->info).count(v1::FANOTIFY) != 0;
+  const std::shared_ptr<Gate> gate = deps_.policies.GateOf(state->info.id());
+  const bool armed = gate != nullptr && gate->armed();
+  options.fanotify_backend = armed && ActiveSources(state->info).count(v1::FANOTIFY) != 0;
   options.root = root;
   options.landlock_abi = LandlockAbi();
   state->plan = MakeShimPlan(*snapshot, options);
+  state->plan.set_ask_exec(armed);
   state->proof_required = RequiresEnforcement(*snapshot);
   state->info.clear_controls();
   for (v1::ControlState& control : ControlsOf(state->plan, options.landlock_abi)) {
@@ -47,19 +50,23 @@ absl::StatusOr<v1::ArmResponse> SessionManager::Arm(const Caller& caller, const 
   if (request.notify_fd() >= 0) {
     auto listener = caller.pidfd->TakeFd(request.notify_fd());
     if (!listener.ok()) return WithContext(listener.status(), "take over the notify descriptor");
-    armed = deps_.observation.AddListener(state->cgroup_id, std::move(*listener));
+    armed = deps_.observation.AddListener(state->cgroup_id, std::move(*listener),
+                                          deps_.policies.GateOf(state->info.id()));
   } else {
     armed = absl::UnavailableError(request.notify_error().substr(0, 512));
   }
   state->armed = true;
-  v1::ArmResponse response;
-  response.set_prove(!state->plan.canaries().empty());
-  if (!response.prove()) ForgetToken(state);
+  const bool prove = !state->plan.canaries().empty();
+  if (!prove) ForgetToken(state);
   // Where the source is missing on this host, that was told at Attach.
   if (SetSource(state, v1::NOTIFY, armed) && !armed.ok()) {
     Emit(*state, v1::SessionChange::SOURCE_INACTIVE, absl::StrCat("notify: ", armed.message()));
   }
   Save(state);
+  RETURN_IF_ERROR(
+      CheckEnforceable(deps_.policies.FindUnenforceable(state->info.id(), ActiveSources(state->info))));
+  v1::ArmResponse response;
+  response.set_prove(prove);
   return response;
 }
 

@@ -90,13 +90,15 @@ void SessionManager::Stop(const Caller& caller, const v1::StopRequest& request, 
   waiter->done = std::move(done);
   for (const StatePtr& state : targets) waiter->ids.push_back(state->info.id());
   for (const StatePtr& state : targets) waiters_.emplace(state->info.id(), waiter);
-  for (const StatePtr& state : targets) BeginStop(state, request, caller.uid);
+  for (const StatePtr& state : targets)
+    BeginStop(state, request.grace_ms(), absl::StrCat("stopped by uid ", caller.uid));
   if (targets.empty()) waiter->done(v1::StopResponse());
 }
 
-void SessionManager::BeginStop(const StatePtr& state, const v1::StopRequest& request, uid_t by) {
+// grace_ms as in StopRequest.
+void SessionManager::BeginStop(const StatePtr& state, int64_t grace_ms, const std::string& reason) {
   if (state->ended) return;
-  state->stopped_by = absl::StrCat("stopped by uid ", by);
+  state->stopped_by = reason;
   if (!state->cgroup.has_value() || !state->populated_once) return End(state, state->stopped_by);
   if (state->info.state() != v1::Session::STOPPING) {
     state->info.set_state(v1::Session::STOPPING);
@@ -107,11 +109,10 @@ void SessionManager::BeginStop(const StatePtr& state, const v1::StopRequest& req
     if (const absl::Status s = state->cgroup->Kill(); !s.ok())
       LogError("stop ", state->info.id(), ": ", s.message());
   };
-  if (request.grace_ms() < 0) return kill();
+  if (grace_ms < 0) return kill();
   TerminateAll(*state->cgroup, proc_, state->info.cgroup());
-  const absl::Duration grace = request.grace_ms() == 0
-                                   ? limits_.default_grace
-                                   : absl::Milliseconds(std::min<int64_t>(request.grace_ms(), 600'000));
+  const absl::Duration grace =
+      grace_ms == 0 ? limits_.default_grace : absl::Milliseconds(std::min<int64_t>(grace_ms, 600'000));
   deps_.core.PostAfter(grace, kill);
 }
 
@@ -121,6 +122,7 @@ void SessionManager::End(const StatePtr& state, const std::string& reason) {
   // What is on its way from the kernel still belongs to the session: take it in first.
   deps_.observation.RemoveSession(state->cgroup_id);
   deps_.last_events(state->info.id());
+  EndResources(state);
   state->ended = true;
   state->info.set_state(v1::Session::ENDED);
   state->info.set_ended_ns(absl::ToUnixNanos(deps_.clock.Wall()));

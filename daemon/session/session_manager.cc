@@ -105,11 +105,17 @@ SessionManager::SessionManager(SessionDeps deps, SessionLimits limits)
     : deps_(std::move(deps)), limits_(limits) {
   deps_.policies.SetNotice([this](const std::string& id, v1::SessionChange::What what,
                                   const std::string& detail) { OnPolicyNotice(id, what, detail); });
+  deps_.policies.SetLimits(
+      [this](const std::string& id, const policy::ResourceLimits& l) { return LimitsMissing(id, l); },
+      [this](const policy::Snapshot& snapshot) {
+        return CheckLimits(snapshot, deps_.host_limits.Missing(snapshot.limits()));
+      });
 }
 
 SessionManager::~SessionManager() {
   *alive_ = false;
   deps_.policies.SetNotice(nullptr);
+  deps_.policies.SetLimits(nullptr, nullptr);
   for (const auto& [id, state] : sessions_) {
     deps_.cgroups.Unwatch(id);
     ForgetClient(state);
@@ -191,12 +197,18 @@ absl::StatusOr<v1::StartResponse> SessionManager::StartPrepared(const Caller& ca
                                                                 const v1::StartRequest& request,
                                                                 const Policies::PreparedPtr& policy) {
   RETURN_IF_ERROR(CheckMayStart(caller));  // others may have started meanwhile
+  const policy::Snapshot& snapshot = *policy->compiled.snapshot;
+  RETURN_IF_ERROR(CheckLimits(snapshot, deps_.host_limits.Missing(snapshot.limits())));
   ASSIGN_OR_RETURN(const StatePtr state, Make(caller.uid, v1::Session::RUN));
   agentmon::Describe(request.name(), request.workspace(), request.labels(), state->info);
   SetCommand(state->info, {request.command().begin(), request.command().end()});
   state->token = RandomBytes(32);
   by_token_[state->token] = state;
   BeginPolicy(state, policy);
+  if (const absl::Status limited = BeginLimits(state); !limited.ok()) {
+    End(state, "its limits could not be set");
+    return limited;
+  }
   Save(state);
   deps_.core.PostAfter(limits_.attach_timeout, [this, alive = alive_, state] {
     if (*alive && !state->ended && !state->populated_once && !state->attaching) {
@@ -283,8 +295,7 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
   state->shim_pid = caller.pid;
   state->populated_once = true;
   SetSource(state, v1::FANOTIFY,
-            no_namespace.empty() ? deps_.observation.AddMounts(state->cgroup_id, caller.pid)
-                                 : absl::UnavailableError(no_namespace));
+            no_namespace.empty() ? AddMounts(state, caller.pid) : absl::UnavailableError(no_namespace));
   bool notify = false;
   for (const v1::SourceState& source : state->info.sources()) {
     if (source.source() == v1::NOTIFY) notify = source.active();
@@ -307,6 +318,12 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
   response.set_notify(notify);
   *response.mutable_plan() = state->plan;
   done(response);
+}
+
+absl::Status SessionManager::AddMounts(const StatePtr& state, pid_t pid) {
+  std::shared_ptr<Gate> gate = deps_.policies.GateOf(state->info.id());
+  if (gate != nullptr && !gate->armed()) gate.reset();
+  return deps_.observation.AddMounts(state->cgroup_id, pid, std::move(gate));
 }
 
 bool SessionManager::SetSource(const StatePtr& state, v1::Source source, const absl::Status& status) {
@@ -357,6 +374,7 @@ v1::Session SessionManager::Describe(const SessionState& state) const {
     const auto pids = state.cgroup->Processes();
     if (pids.ok()) info.set_processes(static_cast<uint32_t>(pids->size()));
   }
+  if (state.resources != nullptr) *info.mutable_usage() = state.resources->Usage();
   return info;
 }
 
@@ -392,6 +410,8 @@ void SessionManager::OnEvent(const Event& event) {
   if (it == sessions_.end()) return;
   const StatePtr state = it->second;
   state->info.set_events(state->info.events() + 1);
+  if (state->resources != nullptr && event.source() != v1::DAEMON && event.source() != v1::CGROUP)
+    deps_.resources.OnAct(state->resources, event.boot_ns());
   for (v1::SourceState& source : *state->info.mutable_sources()) {
     if (source.source() != event.source()) continue;
     if (event.kind() == v1::LOSS)

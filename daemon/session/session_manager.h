@@ -18,6 +18,8 @@
 #include "common/base/worker_pool.h"
 #include "common/kernel/proc_fs.h"
 #include "daemon/event/event.h"
+#include "daemon/limits/host_limits.h"
+#include "daemon/limits/resource_keeper.h"
 #include "daemon/policy/policies.h"
 #include "daemon/session/caller.h"
 #include "daemon/session/observation.h"
@@ -31,6 +33,7 @@ struct SessionLimits {
   size_t sessions = 4000;
   absl::Duration attach_timeout = absl::Seconds(30);  // from Start to the shim's Attach
   absl::Duration default_grace = absl::Seconds(3);
+  bool refuse_missing_limits = true;  // a policy's limits that this host cannot set: refused, or run without
 };
 
 // What the manager works with; all outlive it.
@@ -41,6 +44,8 @@ struct SessionDeps {
   SessionCgroups& cgroups;
   Observation& observation;
   Policies& policies;
+  const HostLimits& host_limits;
+  ResourceKeeper& resources;
   SessionFiles files;
   EventSink& events;  // session events go here
   // To the store; never blocks. Who stores removes the file of an ended session, once that is done.
@@ -82,6 +87,7 @@ class SessionManager : public EventSink {
   size_t running() const { return sessions_.size(); }
   // For sessions that start from now on.
   void SetSessionsPerUid(size_t limit) { limits_.sessions_per_uid = limit; }
+  void SetRefuseMissingLimits(bool refuse) { limits_.refuse_missing_limits = refuse; }
 
   // When the daemon stops: ends what is empty, or never began; the others go on without it.
   void EndEmpty();
@@ -117,13 +123,25 @@ class SessionManager : public EventSink {
   void PlanShim(const StatePtr& state, bool root);
   absl::StatusOr<StatePtr> FindAttached(const Caller& caller, const std::string& token) const;
   void ForgetToken(const StatePtr& state);
+  absl::Status AddMounts(const StatePtr& state, pid_t pid);
   // False when the source was inactive before.
   bool SetSource(const StatePtr& state, v1::Source source, const absl::Status& status);
   void BeginPolicy(const StatePtr& state, const Policies::PreparedPtr& policy);
   void OnPolicyNotice(const std::string& id, v1::SessionChange::What what, const std::string& detail);
   void TellGap(const SessionState& state);
+  // LIMITS_UNAVAILABLE when what is missing must not be.
+  absl::Status CheckLimits(const policy::Snapshot& snapshot, const MissingLimits& missing) const;
+  absl::Status BeginLimits(const StatePtr& state);  // before its first process
+  void RecoverLimits(const StatePtr& state);
+  void FollowLimits(const StatePtr& state);  // its policy was switched
+  void BeginResources(const StatePtr& state, absl::Duration age);
+  void EndResources(const StatePtr& state);
+  void NoteLimits(const StatePtr& state, const policy::ResourceLimits& limits, const MissingLimits& missing);
+  void TellMissingLimits(const SessionState& state);
+  void TellUsage(SessionState& state, const v1::Usage& usage);
+  MissingLimits LimitsMissing(const std::string& session, const policy::ResourceLimits& limits) const;
   void OnCgroupChange(const StatePtr& state);
-  void BeginStop(const StatePtr& state, const v1::StopRequest& request, uid_t by);
+  void BeginStop(const StatePtr& state, int64_t grace_ms, const std::string& reason);
   void End(const StatePtr& state, const std::string& reason);
   void EndWhenSettled(const StatePtr& state, int tries_left);
   void RemoveCgroup(const StatePtr& state, int tries_left);

@@ -14,12 +14,21 @@ std::set<v1::Source> ActiveSources(const v1::Session& session) {
   return sources;
 }
 
+absl::Status CheckEnforceable(const std::string& unenforceable) {
+  if (unenforceable.empty()) return absl::OkStatus();
+  return Refusal(absl::StatusCode::kFailedPrecondition, "NOT_ENFORCEABLE",
+                 absl::StrCat("this session could not enforce all of its policy: ", unenforceable),
+                 "'enforcement: best_effort' in that file runs it all the same, and 'agentmon session show' tells what "
+                 "is not enforced");
+}
+
 void SessionManager::BeginPolicy(const StatePtr& state, const Policies::PreparedPtr& policy) {
   deps_.policies.Begin(state->info, policy);
   *state->info.mutable_policy() = deps_.policies.Describe(state->info.id(), false, {});
 }
 
 void SessionManager::TellGap(const SessionState& state) {
+  TellMissingLimits(state);
   const std::string gap = deps_.policies.FindGap(state.info.id(), ActiveSources(state.info));
   if (gap.empty()) return;
   LogInfo("session ", state.info.id(), ": ", gap);
@@ -33,7 +42,11 @@ void SessionManager::OnPolicyNotice(const std::string& id, v1::SessionChange::Wh
   const StatePtr& state = it->second;
   *state->info.mutable_policy() = deps_.policies.Describe(id, false, {});
   Emit(*state, what, detail);
-  if (what == v1::SessionChange::POLICY_CHANGED) TellGap(*state);
+  if (what == v1::SessionChange::POLICY_CHANGED) {
+    deps_.observation.PolicyChanged(state->cgroup_id);
+    FollowLimits(state);
+    TellGap(*state);
+  }
   Save(state);
 }
 

@@ -59,6 +59,7 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
   sessions_[id] = state;
   by_cgroup_[state->cgroup_id] = state;
   deps_.policies.Recover(state->info);
+  RecoverLimits(state);
   const uint64_t now = static_cast<uint64_t>(deps_.clock.BootNs());
   const uint64_t gap = daemon_lost_ns > 0 && now > daemon_lost_ns ? now - daemon_lost_ns : 0;
   Emit(*state, v1::SessionChange::ADOPTED, "found again by its cgroup");
@@ -68,7 +69,7 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
   // Its mount marks went with the daemon that made them; any process of the session has the same mounts.
   absl::Status mounts = absl::UnavailableError("no process of the session could be asked for its mounts");
   const auto pids = state->cgroup->Processes();
-  if (pids.ok() && !pids->empty()) mounts = deps_.observation.AddMounts(state->cgroup_id, pids->front());
+  if (pids.ok() && !pids->empty()) mounts = AddMounts(state, pids->front());
   SetSource(state, v1::FANOTIFY, mounts);
   deps_.policies.FindGap(id, ActiveSources(state->info));  // told when the session began
   Save(state);

@@ -23,6 +23,9 @@ void SetCommand(v1::Session& session, const std::vector<std::string>& argv);
 
 std::set<v1::Source> ActiveSources(const v1::Session& session);
 
+// A refusal that names what cannot be enforced; ok when that is nothing.
+absl::Status CheckEnforceable(const std::string& unenforceable);
+
 struct SessionManager::SessionState {
   v1::Session info;
   std::optional<Cgroup> cgroup;  // none for a watched tree
@@ -38,6 +41,9 @@ struct SessionManager::SessionState {
   bool ending = false;  // empty, its last records are awaited
   bool ended = false;
   std::string stopped_by;
+  policy::ResourceLimits limits;          // as the policy has them
+  MissingLimits missing_limits;           // of these
+  SessionResources* resources = nullptr;  // the keeper's; none for a watched tree, and at the end
 };
 
 // Somebody who asked for an end and waits for it.

@@ -2,6 +2,7 @@
 
 #include <linux/seccomp.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <iterator>
 #include <map>
@@ -20,7 +21,12 @@ struct Branch {
 using Branches = std::vector<Branch>;
 using Calls = std::map<uint32_t, Branches>;  // by number; of one architecture
 
-uint32_t RefusalOf(const RefusedCall& call) { return SECCOMP_RET_ERRNO | static_cast<uint32_t>(call.error); }
+// The daemon answers, so that the attempt is known; but what programs fall back from as a matter of course
+// (ENOSYS) is no attempt at anything.
+uint32_t RefusalOf(const RefusedCall& call, bool listener) {
+  if (listener && call.error != ENOSYS) return SECCOMP_RET_USER_NOTIF;
+  return SECCOMP_RET_ERRNO | static_cast<uint32_t>(call.error);
+}
 
 std::vector<ArgTest> TestsOf(const RefusedCall& call) {
   std::vector<ArgTest> tests;
@@ -45,10 +51,11 @@ std::map<uint32_t, Calls> CollectCalls(const FilterPlan& plan) {
       if (number >= 0) calls[static_cast<uint32_t>(number)].push_back(std::move(branch));
     };
     for (const RefusedCall& call : RefusedCalls()) {
-      if (plan.refuse.Has(call.family)) add(call.name, {TestsOf(call), RefusalOf(call)});
+      if (plan.refuse.Has(call.family)) add(call.name, {TestsOf(call), RefusalOf(call, plan.listener)});
     }
     if (!plan.listener) continue;
     for (const MediatedCall& call : kMediatedCalls) {
+      if (call.act == FileAct::kExec && !plan.ask_exec) continue;
       add(call.name, {TestsOf(call), SECCOMP_RET_USER_NOTIF});
     }
   }

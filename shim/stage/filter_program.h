@@ -17,6 +17,8 @@ struct FilterPlan {
   CallFamilies refuse;
   // A listener is installed with the filter: it gets the mediated calls. Without one they are let through.
   bool listener = true;
+  // Execs are mediated as well.
+  bool ask_exec = false;
 };
 
 // Architectures that the tables do not know are killed, calls that they do not name are allowed.

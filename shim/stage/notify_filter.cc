@@ -35,11 +35,13 @@ absl::StatusOr<int> Install(const FilterPlan& plan) {
 
 }  // namespace
 
-absl::StatusOr<UniqueFd> InstallNotifyFilter(const CallFamilies& refuse) {
-  ASSIGN_OR_RETURN(const int fd, Install({refuse, true}));
+absl::StatusOr<UniqueFd> InstallNotifyFilter(const CallFamilies& refuse, bool ask_exec) {
+  ASSIGN_OR_RETURN(const int fd, Install({refuse, true, ask_exec}));
   return UniqueFd(fd);
 }
 
-absl::Status InstallRefusingFilter(const CallFamilies& refuse) { return Install({refuse, false}).status(); }
+absl::Status InstallRefusingFilter(const CallFamilies& refuse) {
+  return Install({refuse, false, false}).status();
+}
 
 }  // namespace agentmon

@@ -26,7 +26,7 @@ mkdir -m 755 "$BASE/run"
 DAEMON=''
 stop() { [ -z "$DAEMON" ] || { kill "$DAEMON" 2>/dev/null; wait "$DAEMON" 2>/dev/null; DAEMON=''; }; }
 trap 'stop; rm -rf "$BASE"' EXIT
-printf 'log_level: info\n' >"$BASE/agentmond.yaml"
+printf 'log_level: info\nlimits: {on_unavailable: warn}\n' >"$BASE/agentmond.yaml"
 
 export AMSTATE=$BASE/state AMDB=$BASE/state/agentmon.db
 export AGENTMON_SOCKET=$BASE/run/agentmond.sock

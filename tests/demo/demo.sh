@@ -67,7 +67,8 @@ mkdir -m 755 "$RUN/run"
 mkdir -m 700 "$RUN/state"
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/agentmon-demo-XXXXXX")
 chown "$AGENT_UID:$AGENT_GID" "$WORK"
-printf 'log_level: warning\n' >"$RUN/agentmond.yaml"
+# Also where cgroup v2 has no controllers.
+printf 'log_level: warning\nlimits: {on_unavailable: warn}\n' >"$RUN/agentmond.yaml"
 SOCKET=$RUN/run/agentmond.sock
 
 say "starting a private agentmond"

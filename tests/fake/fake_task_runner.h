@@ -37,6 +37,10 @@ class FakeTaskRunner : public TaskRunner {
     }
   }
   void MakeReadable(int fd) { watched_.at(fd)(); }
+  void MakeAllReadable() {
+    for (const auto& [fd, task] : std::map<int, Task>(watched_)) task();
+  }
+  size_t timers() const { return later_.size(); }
   bool watches(int fd) const { return watched_.count(fd) != 0; }
 
  private:

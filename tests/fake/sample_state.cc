@@ -119,6 +119,32 @@ void AddOtherEvents(Sampler& sampler) {
   loss.mutable_loss()->set_lost(12);
 }
 
+void AddResourceEvents(Sampler& sampler) {
+  v1::Event& limit = sampler.Next(v1::LIMIT, v1::CGROUP, "");
+  limit.clear_process();
+  limit.clear_parent();
+  limit.mutable_limit()->set_resource("memory");
+  limit.mutable_limit()->set_limit(uint64_t{100} << 20);
+  limit.mutable_limit()->set_hits(2);
+  limit.mutable_limit()->set_killed(1);
+  v1::Event& usage = sampler.Next(v1::USAGE, v1::CGROUP, "");
+  usage.clear_process();
+  usage.clear_parent();
+  usage.mutable_usage()->set_cpu_ns(1'500'000'000);
+  usage.mutable_usage()->set_memory_bytes(uint64_t{90} << 20);
+  usage.mutable_usage()->set_memory_peak_bytes(uint64_t{100} << 20);
+  usage.mutable_usage()->set_processes(3);
+  usage.mutable_usage()->set_read_bytes(4096);
+}
+
+void AddRefusedEvents(Sampler& sampler) {
+  sampler.Next(v1::CALL, v1::NOTIFY, "/usr/bin/python3.11").mutable_call()->set_name("ptrace");
+  v1::Signal& signal = *sampler.Next(v1::SIGNAL, v1::NOTIFY, "/usr/bin/python3.11").mutable_signal();
+  signal.set_signal(15);
+  signal.mutable_target()->set_pid(77);
+  signal.mutable_target()->set_start_ns(200);
+}
+
 }  // namespace
 
 std::vector<v1::Event> EventOfEachKind() {
@@ -149,6 +175,8 @@ std::vector<v1::Event> EventOfEachKind() {
   sampler.NextFile(v1::MKNOD, dir + "pipe").mutable_file()->set_mode(0600);
   AddEachNetKind(sampler);
   AddOtherEvents(sampler);
+  AddResourceEvents(sampler);
+  AddRefusedEvents(sampler);
   return sampler.Take();
 }
 
@@ -177,6 +205,10 @@ v1::Session SampleSession() {
   session.set_denials(1);
   session.mutable_first_process()->set_pid(1000);
   session.set_cgroup("/agentmon-main/s-1");
+  session.add_limits("memory 8192 MiB");
+  session.add_limits("500 processes and threads");
+  session.mutable_usage()->set_cpu_ns(1'500'000'000);
+  session.mutable_usage()->set_processes(3);
   v1::SourceState& process = *session.add_sources();
   process.set_source(v1::PROCESS);
   process.set_active(true);

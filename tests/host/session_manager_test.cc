@@ -81,10 +81,12 @@ class Fixture {
         Policies::Deps{*loop, workers, clock, tree, OwnPaths{dir, dir}},
         PolicyPlaces{dir + "/floor", dir + "/policies", dir + "/shipped", "default"});
     policies->LoadAtStart();
+    resources = *ResourceKeeper::Create(*loop, clock);
     manager = std::make_unique<SessionManager>(
-        SessionDeps{*loop, workers, clock, *cgroups, observation, *policies, SessionFiles(dir + "/sessions"),
-                    events, [this](const v1::Session& s) { saved[s.id()] = s; }, [](const std::string&) {}},
-        SessionLimits{.sessions_per_uid = 3});
+        SessionDeps{*loop, workers, clock, *cgroups, observation, *policies, host_limits, *resources,
+                    SessionFiles(dir + "/sessions"), events,
+                    [this](const v1::Session& s) { saved[s.id()] = s; }, [](const std::string&) {}},
+        SessionLimits{.sessions_per_uid = 3, .refuse_missing_limits = refuse_missing_limits});
   }
   Caller CallerFor(pid_t pid, uid_t uid = 1000, Role role = Role::kUser) {
     return Caller{pid, uid, uid, role, "", std::make_shared<const PidFd>(*PidFd::Open(pid))};
@@ -128,9 +130,12 @@ class Fixture {
   FakeObservation observation;
   std::map<std::string, v1::Session> saved;
   std::unique_ptr<SessionCgroups> cgroups;
+  HostLimits host_limits{HostLimits::Places{*FindCgroup2Mount(), *FindCgroup2Mount()}};
+  bool refuse_missing_limits = false;
   WorkerPool workers{2, 100};
   ProcessTree tree;
   std::unique_ptr<Policies> policies;
+  std::unique_ptr<ResourceKeeper> resources;
   std::unique_ptr<SessionManager> manager;
 };
 

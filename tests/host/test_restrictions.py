@@ -17,8 +17,9 @@ def policy(work):
     """policy(TEXT, name): options that make a file with it the base of a session."""
 
     def options(text, name="p.yaml"):
-        (work / name).write_text("version: 1\nname: p\ndefaults: {command: allow, file_write: allow, network: allow, "
-                                 f"unix_socket: allow, signal: deny}}\n{text}")
+        (work / name).write_text(
+            "version: 1\nname: p\nenforcement: best_effort\ndefaults: {command: allow, file_write: allow, "
+            f"network: allow, unix_socket: allow, signal: deny}}\n{text}")
         return ("--policy", str(work / name))
 
     return options
