@@ -232,6 +232,18 @@ void AddWatch(CLI::App& app, Cli& cli) {
   watch->footer("Examples:\n  agentmon watch --pid 4711 --duration 30");
 }
 
+void AddWhy(CLI::App& app, Cli& cli) {
+  CLI::App* why = AddVerb(app, cli, "why", "Show what was stopped last, by which rule, and what would have been allowed",
+                          [&cli] { return Why(cli.context, cli.why); });
+  why->add_option("--last", cli.why.last, "How many, the last one first")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  why->footer(
+      "Inside of a session it speaks of that session, elsewhere of all of yours. Exit status 1 when nothing was stopped.\n\n"
+      "Examples:\n  agentmon why\n  agentmon why --last 5 --json");
+}
+
 void AddStatus(CLI::App& app, Cli& cli) {
   CLI::App* status =
       AddVerb(app, cli, "status", "Show whether the daemon is well: its sources, its store, its warnings",
@@ -320,6 +332,7 @@ std::unique_ptr<CLI::App> MakeApp(Cli& cli) {
   AddAttach(*app, cli);
   AddWatch(*app, cli);
   AddStatus(*app, cli);
+  AddWhy(*app, cli);
   AddPolicy(*app, cli);
   AddCommonOptionsBelow(*app, cli.context);
   app->footer(

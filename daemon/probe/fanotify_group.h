@@ -44,6 +44,10 @@ class FanotifyGroup {
   static absl::StatusOr<std::unique_ptr<FanotifyGroup>> Create(pid_t pid,
                                                                FanotifyMode mode = FanotifyMode::kHear);
 
+  // The group that the daemon before us had for the session, as the holder kept it. Its marks are still there; what they
+  // ignore is asked again.
+  static absl::StatusOr<std::unique_ptr<FanotifyGroup>> Adopt(pid_t pid, UniqueFd group);
+
   bool asks() const { return mode_ != FanotifyMode::kHear; }
 
   int fd() const { return group_.get(); }
@@ -61,6 +65,7 @@ class FanotifyGroup {
   void ForgetIgnored();
 
  private:
+  static absl::StatusOr<std::unique_ptr<FanotifyGroup>> Of(pid_t pid, FanotifyMode mode, UniqueFd group);
   FanotifyGroup(FanotifyMode mode, UniqueFd group, UniqueFd mountinfo, UniqueFd root)
       : mode_(mode), group_(std::move(group)), mountinfo_(std::move(mountinfo)), root_(std::move(root)) {}
   bool MarkMount(int id, const std::string& mount_point);

@@ -77,7 +77,7 @@ class NotifyPool {
   void Remove(uint64_t cgroup_id);
   size_t listeners() const;
   // Calls back with each listener, under the pool's lock.
-  void Each(const std::function<void(uint64_t cgroup_id, int fd)>& callback) const;
+  void Each(const std::function<void(uint64_t cgroup_id, int fd, bool closed)>& callback) const;
 
  private:
   struct State;

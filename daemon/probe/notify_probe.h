@@ -41,7 +41,7 @@ class NotifyProbe : public Probe {
   // ENOSYS.
   void RemoveListener(uint64_t cgroup_id);
   // Calls back with each listener that is served.
-  void EachListener(const std::function<void(uint64_t cgroup_id, int fd)>& callback) const {
+  void EachListener(const std::function<void(uint64_t cgroup_id, int fd, bool closed)>& callback) const {
     pool_->Each(callback);
   }
   // Requests that were answered unseen.
