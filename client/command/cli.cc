@@ -60,11 +60,21 @@ void AddRunOptions(CLI::App* verb, RunOptions& run) {
   AddRepeated(verb, "--label", run.labels, "Label of the session; may be given again")
       ->type_name("KEY=VALUE");
   AddPolicyOption(verb, run.policies);
+  verb->add_option(
+          "--keep-fd", run.keep_fds,
+          "Descriptor that reaches the agent though it is a directory, device or socket; may be given "
+          "again")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false)
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
   verb->add_flag("--allow-root", run.allow_root, "Run the agent even as root");
   verb->add_flag("--exec", run.exec, "Become the agent: no parent process, no line at the end");
   verb->add_flag("--quiet,-q", run.quiet, "No line at the end");
   verb->footer(
-      "The agent keeps its terminal, process group, directory, environment and descriptors. agentmon passes "
+      "The agent keeps its terminal, process group, directory, and of environment and descriptors what the "
+      "policy "
+      "lets pass. agentmon passes "
       "on "
       "HUP and TERM (and stops the session 3 seconds later), and INT, QUIT, USR1 and USR2 that a process "
       "sends; it "
@@ -222,6 +232,18 @@ void AddWatch(CLI::App& app, Cli& cli) {
   watch->footer("Examples:\n  agentmon watch --pid 4711 --duration 30");
 }
 
+void AddWhy(CLI::App& app, Cli& cli) {
+  CLI::App* why = AddVerb(app, cli, "why", "Show what was stopped last, by which rule, and what would have been allowed",
+                          [&cli] { return Why(cli.context, cli.why); });
+  why->add_option("--last", cli.why.last, "How many, the last one first")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  why->footer(
+      "Inside of a session it speaks of that session, elsewhere of all of yours. Exit status 1 when nothing was stopped.\n\n"
+      "Examples:\n  agentmon why\n  agentmon why --last 5 --json");
+}
+
 void AddStatus(CLI::App& app, Cli& cli) {
   CLI::App* status =
       AddVerb(app, cli, "status", "Show whether the daemon is well: its sources, its store, its warnings",
@@ -310,6 +332,7 @@ std::unique_ptr<CLI::App> MakeApp(Cli& cli) {
   AddAttach(*app, cli);
   AddWatch(*app, cli);
   AddStatus(*app, cli);
+  AddWhy(*app, cli);
   AddPolicy(*app, cli);
   AddCommonOptionsBelow(*app, cli.context);
   app->footer(

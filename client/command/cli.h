@@ -17,6 +17,7 @@
 #include "client/command/timeline.h"
 #include "client/command/verb.h"
 #include "client/command/watch.h"
+#include "client/command/why.h"
 #include "common/cli/usage_error.h"
 
 namespace agentmon {
@@ -33,6 +34,7 @@ struct Cli {
   TimelineOptions timeline;
   WatchOptions watch;
   StatusOptions status;
+  WhyOptions why;
   PolicyOptions policy;
 };
 

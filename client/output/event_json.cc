@@ -24,6 +24,7 @@ void SetJudgement(Json& out, const v1::Judgement& judgement) {
   }
   if (!judgement.layer().empty()) out["layer"] = ToUtf8(judgement.layer());
   if (!judgement.rule().empty()) out["rule"] = ToUtf8(judgement.rule());
+  if (!judgement.message().empty()) out["message"] = ToUtf8(judgement.message());
   if (!judgement.file().empty()) out["rule_file"] = ToUtf8(judgement.file());
   if (judgement.line() != 0) out["rule_line"] = judgement.line();
 }

@@ -1,5 +1,6 @@
 #include "common/policy/policy_proto.h"
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/policy/loader.h"
@@ -350,6 +351,30 @@ void ToProto(const Diagnostics& diagnostics, google::protobuf::RepeatedPtrField<
   }
 }
 
+namespace {
+
+// Of a protobuf string nothing else may be in it; a path that a message names may be any bytes.
+bool IsUtf8(absl::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<uint8_t>(text[i]);
+    const size_t length = lead < 0x80 ? 1 : lead >= 0xc2 && lead < 0xe0 ? 2 : lead >= 0xe0 && lead < 0xf0 ? 3
+                          : lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
+    if (length == 0 || i + length > text.size()) return false;
+    uint32_t code = length == 1 ? lead : lead & (0xffu >> (length + 1));
+    for (size_t k = 1; k < length; ++k) {
+      const auto next = static_cast<uint8_t>(text[i + k]);
+      if ((next & 0xc0) != 0x80) return false;
+      code = code << 6 | (next & 0x3f);
+    }
+    const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
+    if (overlong || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return false;
+    i += length;
+  }
+  return true;
+}
+
+}  // namespace
+
 v1::Judgement ToJudgement(const Snapshot& snapshot, const Verdict& verdict, const Subject& subject) {
   const VerdictText text = Describe(snapshot, verdict, subject);
   v1::Judgement out;
@@ -358,7 +383,7 @@ v1::Judgement ToJudgement(const Snapshot& snapshot, const Verdict& verdict, cons
   out.set_rule(text.rule);
   out.set_file(text.file);
   out.set_line(text.at.line);
-  out.set_message(text.message);
+  out.set_message(IsUtf8(text.message) ? text.message : absl::CHexEscape(text.message));
   return out;
 }
 

@@ -15,7 +15,8 @@ std::string LiteralBeginning(const Glob& glob) {
   const std::string& text = tokens[0].literal;
   const bool whole = tokens.size() == 1 || tokens[1].type == GlobToken::Type::kSubtree ||
                      tokens[1].type == GlobToken::Type::kDirs;
-  std::string root = whole ? text : text.substr(0, text.rfind('/') == std::string::npos ? 0 : text.rfind('/'));
+  std::string root =
+      whole ? text : text.substr(0, text.rfind('/') == std::string::npos ? 0 : text.rfind('/'));
   while (root.size() > 1 && root.back() == '/') root.pop_back();
   return root;
 }

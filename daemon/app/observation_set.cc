@@ -57,6 +57,7 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskR
   FanotifyProbe::Options fanotify;
   fanotify.dedupe = dedupe;
   fanotify.permits = permits;
+  if (set->holder_ != nullptr) fanotify.shared = &set->holder_->shared();
   set->fanotify_ = std::make_unique<FanotifyProbe>(core, fanotify);
   return set;
 }
@@ -98,12 +99,11 @@ absl::Status ObservationSet::AddSession(uint64_t cgroup_id) {
 }
 
 void ObservationSet::RemoveSession(uint64_t cgroup_id) {
+  if (holder_ != nullptr) holder_->Remove(cgroup_id).IgnoreError();
   if (notify_ != nullptr) {
-    holder_->Remove(cgroup_id).IgnoreError();
     notify_->RemoveListener(cgroup_id);
     notify_->Drain();
   }
-  asking_.erase(cgroup_id);
   if (fanotify_ != nullptr) {
     fanotify_->RemoveSession(cgroup_id);
     fanotify_->Drain();
@@ -124,10 +124,15 @@ bool ObservationSet::Settled(uint64_t cgroup_id) {
 
 absl::Status ObservationSet::AddMounts(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) {
   if (fanotify_ == nullptr) return absl::UnavailableError(missing_[v1::FANOTIFY]);
+  UniqueFd kept = holder_ == nullptr ? UniqueFd() : holder_->TakeGroup(cgroup_id);
   const bool asks = gate != nullptr;
-  RETURN_IF_ERROR(fanotify_->AddSession(cgroup_id, pid, std::move(gate)));
-  if (asks) asking_.insert(cgroup_id);
-  return absl::OkStatus();
+  const bool is_kept = asks && kept.valid();
+  RETURN_IF_ERROR(fanotify_->AddSession(cgroup_id, pid, std::move(gate), std::move(kept)));
+  if (!asks || is_kept || holder_ == nullptr) return absl::OkStatus();
+  // Before the agent begins: with the last descriptor of a group all that it asks is allowed.
+  const absl::Status held = holder_->AddGroup(cgroup_id, fanotify_->GroupOf(cgroup_id));
+  if (!held.ok()) fanotify_->RemoveSession(cgroup_id);
+  return held;
 }
 
 void ObservationSet::TakeOverListeners(
@@ -154,19 +159,19 @@ void ObservationSet::CountUnseen(uint64_t cgroup_id, absl::string_view why, uint
 
 bool ObservationSet::MakesProgress() {
   if (notify_ != nullptr && holder_ != nullptr) {
-    notify_->EachListener([this](uint64_t cgroup_id, int fd) {
+    notify_->EachListener([this](uint64_t cgroup_id, int fd, bool) {
       pollfd listener{fd, POLLIN, 0};
       if (::poll(&listener, 1, 0) > 0 && (listener.revents & POLLIN) != 0)
         answers_.OnNotServed(cgroup_id, holder_->shared().TurnsOf(cgroup_id));
     });
   }
-  // One thread reads for all sessions: what it has handed over tells whether it moves.
-  for (const uint64_t cgroup_id : asking_) {
-    const ProbeStats stats = fanotify_->Stats();
-    if (!fanotify_->Settled(cgroup_id)) opens_.OnNotServed(cgroup_id, stats.records + stats.lost);
+  if (fanotify_ != nullptr) {
+    fanotify_->EachAsked([this](uint64_t cgroup_id, int group, uint64_t turns) {
+      pollfd asked{group, POLLIN, 0};
+      if (::poll(&asked, 1, 0) > 0 && (asked.revents & POLLIN) != 0) answers_.OnNotServed(~cgroup_id, turns);
+    });
   }
-  const bool calls_move = answers_.MakesProgress();
-  return opens_.MakesProgress() && calls_move;
+  return answers_.MakesProgress();
 }
 
 absl::Status ObservationSet::WatchHolder() {
@@ -201,7 +206,11 @@ absl::Status ObservationSet::RestartHolder() {
   RETURN_IF_ERROR(holder_->Restart());
   absl::Status given;
   if (notify_ != nullptr) {
-    notify_->EachListener([&](uint64_t cgroup_id, int fd) { given.Update(holder_->Add(cgroup_id, fd)); });
+    notify_->EachListener([&](uint64_t cgroup_id, int fd, bool closed) {
+      given.Update(holder_->Add(cgroup_id, fd, closed));
+      const int group = fanotify_ == nullptr ? -1 : fanotify_->GroupOf(cgroup_id);
+      if (group >= 0) given.Update(holder_->AddGroup(cgroup_id, group));
+    });
   }
   RETURN_IF_ERROR(given);
   return WatchHolder();
@@ -214,7 +223,7 @@ void ObservationSet::PolicyChanged(uint64_t cgroup_id) {
 absl::Status ObservationSet::AddListener(uint64_t cgroup_id, UniqueFd listener, std::shared_ptr<Gate> gate) {
   if (notify_ == nullptr || holder_lost_) return absl::UnavailableError(missing_[v1::NOTIFY]);
   RETURN_IF_ERROR(CheckSeccompListener(listener.get()));
-  RETURN_IF_ERROR(holder_->Add(cgroup_id, listener.get()));
+  RETURN_IF_ERROR(holder_->Add(cgroup_id, listener.get(), gate != nullptr && gate->armed()));
   return notify_->AddListener(cgroup_id, std::move(listener), std::move(gate));
 }
 

@@ -5,7 +5,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -91,9 +90,7 @@ class ObservationSet : public Observation {
   std::unique_ptr<FanotifyProbe> fanotify_;
   std::unique_ptr<AfterDrain> after_drain_;
   Unseen unseen_;
-  AnswerProgress answers_;     // of system calls
-  AnswerProgress opens_;       // of opens that fanotify asks about
-  std::set<uint64_t> asking_;  // sessions whose opens it asks about
+  AnswerProgress answers_;
   bool holder_lost_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for tasks that come late
   std::map<v1::Source, std::string> missing_;                   // why

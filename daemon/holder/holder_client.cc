@@ -196,6 +196,9 @@ absl::Status HolderClient::ReceiveHeld() {
     if (received.message.type == HolderMessageType::kListener && received.fd.valid()) {
       held_.push_back({received.message.cgroup_id, std::move(received.fd)});
     }
+    if (received.message.type == HolderMessageType::kGroup && received.fd.valid()) {
+      groups_[received.message.cgroup_id] = std::move(received.fd);
+    }
   }
 }
 
@@ -234,8 +237,22 @@ absl::Status HolderClient::Restart() {
   return ReceiveHeld();
 }
 
-absl::Status HolderClient::Add(uint64_t cgroup_id, int listener) {
-  const HolderMessage message{.type = HolderMessageType::kAdd, .cgroup_id = cgroup_id};
+UniqueFd HolderClient::TakeGroup(uint64_t cgroup_id) {
+  const auto found = groups_.find(cgroup_id);
+  if (found == groups_.end()) return UniqueFd();
+  UniqueFd group = std::move(found->second);
+  groups_.erase(found);
+  return group;
+}
+
+absl::Status HolderClient::AddGroup(uint64_t cgroup_id, int group) {
+  const HolderMessage message{.type = HolderMessageType::kAddGroup, .cgroup_id = cgroup_id};
+  return WithContext(SendHolderMessage(connection_.get(), message, group), "give the group to the holder");
+}
+
+absl::Status HolderClient::Add(uint64_t cgroup_id, int listener, bool closed) {
+  const HolderMessage message{
+      .type = HolderMessageType::kAdd, .cgroup_id = cgroup_id, .count = closed ? uint64_t{1} : uint64_t{0}};
   return WithContext(SendHolderMessage(connection_.get(), message, listener),
                      "give the listener to the holder");
 }

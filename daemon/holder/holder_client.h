@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,9 @@ class HolderClient {
 
   // What the holder keeps, and answers until TakeOver. Once.
   std::vector<Held> TakeHeld() { return std::move(held_); }
+  // The fanotify groups that it keeps: their questions wait for TakeGroup, for kPatience_ms of the holder. Once for each
+  // cgroup; an invalid descriptor = it has none.
+  UniqueFd TakeGroup(uint64_t cgroup_id);
   // Returns once the holder answers this listener no more: to be served at once. How many requests it had
   // answered since the last daemon was lost.
   absl::StatusOr<uint64_t> TakeOver(uint64_t cgroup_id);
@@ -35,7 +39,10 @@ class HolderClient {
   NotifyShared& shared() const { return journal_.shared(); }
 
   // Gives the holder a duplicate. Before the listener is served, or a crash loses it.
-  absl::Status Add(uint64_t cgroup_id, int listener);
+  // closed: without a daemon its calls fail.
+  absl::Status Add(uint64_t cgroup_id, int listener, bool closed = false);
+  // The same for a group that asks: without a daemon its answers are no.
+  absl::Status AddGroup(uint64_t cgroup_id, int group);
   absl::Status Remove(uint64_t cgroup_id);
 
   // Readable when the holder has something to tell, and once it is gone.
@@ -58,6 +65,7 @@ class HolderClient {
   UniqueFd connection_;
   NotifyJournal journal_;
   std::vector<Held> held_;
+  std::map<uint64_t, UniqueFd> groups_;
   std::vector<Unseen> told_;  // while we waited for something else
   uint64_t alone_since_ns_ = 0;
 };

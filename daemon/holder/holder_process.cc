@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/fanotify.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -26,6 +27,8 @@ constexpr uint64_t kNewcomerKey = kAcceptKey - 3;
 constexpr int kPeerTimeout_s = 1;
 constexpr int kPeerBuffer_bytes = 8 << 20;  // a greeting with thousands of listeners waits for nobody
 constexpr suseconds_t kReceive_us = 20'000;
+constexpr uint64_t kGroupBit = uint64_t{1} << 62;  // in the key of a group; ids of cgroups are far below
+constexpr int kFdMargin = 256;
 
 int64_t NowNs() { return SystemClock().BootNs(); }
 
@@ -69,12 +72,17 @@ void HolderProcess::Run() {
     if (n == 0 && watched_ == 0) waits_for_first_ = false;
     for (int i = 0; i < n; ++i) Dispatch(events[i].data.u64, events[i].events);
     if (watched_ > 0 && NowNs() >= next_look_ns_) LookAtAll();
+    if (Patient() && NowNs() >= patient_until_ns_) OnPatienceOver();
   }
   // In this order, so that a daemon that still finds the path also finds us, or an end of file.
   unlink(socket_path_.c_str());
 }
 
 int HolderProcess::Timeout_ms() const {
+  if (Patient()) {
+    return static_cast<int>(
+        std::clamp<int64_t>((patient_until_ns_ - NowNs()) / 1'000'000 + 1, 0, watched_ > 0 ? kLook_ms : kPatience_ms));
+  }
   if (watched_ == 0) return waits_for_first_ ? kFirstDaemonWait_ms : -1;
   return static_cast<int>(std::clamp<int64_t>((next_look_ns_ - NowNs()) / 1'000'000 + 1, 0, kLook_ms));
 }
@@ -91,7 +99,8 @@ void HolderProcess::Dispatch(uint64_t key, uint32_t events) {
       if ((events & EPOLLIN) != 0) return OnDaemonMessage();
       return OnDaemonGone();
     default:
-      return OnListener(key, events);
+      if ((key & kGroupBit) == 0) return OnListener(key, events);
+      if (const auto group = groups_.find(key & ~kGroupBit); group != groups_.end()) DenyGroup(group->second.get());
   }
 }
 
@@ -135,6 +144,9 @@ void HolderProcess::OnNewcomer() {
   UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
   if (!process.valid()) return;
   waits_for_first_ = false;
+  patient_until_ns_ = 0;
+  // From here on the daemon reads them.
+  for (const auto& [cgroup_id, group] : groups_) Watch(epoll_.get(), EPOLL_CTL_DEL, group.get(), 0, cgroup_id);
   daemon_ = std::move(connection);
   daemon_process_ = std::move(process);
   Watch(epoll_.get(), EPOLL_CTL_ADD, daemon_.get(), EPOLLIN, kDaemonKey);
@@ -148,6 +160,10 @@ bool HolderProcess::Greet(int connection) {
     const HolderMessage message{.type = HolderMessageType::kListener, .cgroup_id = cgroup_id};
     if (!SendHolderMessage(connection, message, held.fd.get()).ok()) return false;
   }
+  for (const auto& [cgroup_id, group] : groups_) {
+    const HolderMessage message{.type = HolderMessageType::kGroup, .cgroup_id = cgroup_id};
+    if (!SendHolderMessage(connection, message, group.get()).ok()) return false;
+  }
   return SendHolderMessage(connection, {.type = HolderMessageType::kEnd, .count = alone_since_ns_}).ok();
 }
 
@@ -157,7 +173,9 @@ void HolderProcess::OnDaemonMessage() {
   if (!received.ok()) return OnDaemonGone();
   const uint64_t cgroup_id = received->message.cgroup_id;
   if (received->message.type == HolderMessageType::kAdd && received->fd.valid()) {
-    Hold(cgroup_id, std::move(received->fd), Server::kDaemon);
+    Hold(cgroup_id, std::move(received->fd), Server::kDaemon, received->message.count != 0);
+  } else if (received->message.type == HolderMessageType::kAddGroup && received->fd.valid()) {
+    HoldGroup(cgroup_id, std::move(received->fd));
   } else if (received->message.type == HolderMessageType::kTake) {
     Take(cgroup_id);
   } else if (received->message.type == HolderMessageType::kRemove) {
@@ -183,7 +201,9 @@ void HolderProcess::OnDaemonGone() {
     auto received = ReceiveHolderMessage(daemon_.get());
     if (!received.ok()) break;
     if (received->message.type == HolderMessageType::kAdd) {
-      Hold(received->message.cgroup_id, std::move(received->fd), Server::kHolder);
+      Hold(received->message.cgroup_id, std::move(received->fd), Server::kHolder, received->message.count != 0);
+    } else if (received->message.type == HolderMessageType::kAddGroup) {
+      HoldGroup(received->message.cgroup_id, std::move(received->fd));
     }
   }
   // By hand, for the same reason as in Drop: a child of the daemon may have the connection.
@@ -191,6 +211,8 @@ void HolderProcess::OnDaemonGone() {
   daemon_.Reset();
   daemon_process_.Reset();
   alone_since_ns_ = static_cast<uint64_t>(NowNs());
+  patient_until_ns_ = NowNs() + int64_t{kPatience_ms} * 1'000'000;
+  for (const auto& [cgroup_id, group] : groups_) SweepGroup(group.get());
   for (auto& [cgroup_id, held] : listeners_) {
     AnswerTaken(cgroup_id, held);
     Serve(cgroup_id, held, Server::kHolder);
@@ -201,15 +223,60 @@ void HolderProcess::OnDaemonGone() {
   }
 }
 
-void HolderProcess::Hold(uint64_t cgroup_id, UniqueFd listener, Server server) {
-  Drop(cgroup_id);
+void HolderProcess::OnPatienceOver() {
+  patient_until_ns_ = 0;
+  for (auto& [cgroup_id, held] : listeners_) {
+    if (held.closed && held.server == Server::kHolder) Serve(cgroup_id, held, Server::kHolder);
+  }
+  for (const auto& [cgroup_id, group] : groups_)
+    Watch(epoll_.get(), EPOLL_CTL_ADD, group.get(), EPOLLIN, cgroup_id | kGroupBit);
+}
+
+void HolderProcess::HoldGroup(uint64_t cgroup_id, UniqueFd group) { groups_[cgroup_id] = std::move(group); }
+
+// A question is answered by the number of the descriptor that the dead reader had for it, and several may have had the
+// same one after the other.
+void HolderProcess::SweepGroup(int group) {
+  const int last = static_cast<int>(journal_.shared().highest_event_fd.load()) + kFdMargin;
+  for (int fd = 0; fd <= last; ++fd) {
+    const fanotify_response response{fd, FAN_DENY};
+    while (write(group, &response, sizeof(response)) == sizeof(response)) continue;
+  }
+}
+
+void HolderProcess::DenyGroup(int group) {
+  alignas(fanotify_event_metadata) char buffer[4096];
+  const ssize_t n = read(group, buffer, sizeof(buffer));
+  ssize_t left = n;
+  const auto* event = reinterpret_cast<const fanotify_event_metadata*>(buffer);
+  for (; n > 0 && FAN_EVENT_OK(event, left); event = FAN_EVENT_NEXT(event, left)) {
+    if (event->fd < 0) continue;
+    const fanotify_response response{event->fd, FAN_DENY};
+    if ((event->mask & (FAN_OPEN_PERM | FAN_OPEN_EXEC_PERM)) != 0) {
+      [[maybe_unused]] const ssize_t written = write(group, &response, sizeof(response));
+    }
+    close(event->fd);
+  }
+}
+
+void HolderProcess::Hold(uint64_t cgroup_id, UniqueFd listener, Server server, bool closed) {
+  DropListener(cgroup_id);
   Held& held = listeners_[cgroup_id];
+  held.closed = closed;
   held.fd = std::move(listener);
   Watch(epoll_.get(), EPOLL_CTL_ADD, held.fd.get(), 0, cgroup_id);
   Serve(cgroup_id, held, server);
 }
 
 void HolderProcess::Drop(uint64_t cgroup_id) {
+  DropListener(cgroup_id);
+  const auto group = groups_.find(cgroup_id);
+  if (group == groups_.end()) return;
+  Watch(epoll_.get(), EPOLL_CTL_DEL, group->second.get(), 0, cgroup_id);
+  groups_.erase(group);
+}
+
+void HolderProcess::DropListener(uint64_t cgroup_id) {
   const auto listener = listeners_.find(cgroup_id);
   if (listener == listeners_.end()) return;
   if (listener->second.watched) --watched_;
@@ -226,7 +293,8 @@ void HolderProcess::Serve(uint64_t cgroup_id, Held& held, Server server) {
   }
   // Of a listener that the daemon serves one wake-up is asked for, which starts the watching: more of them
   // would slow the calls down.
-  const uint32_t events = server == Server::kDaemon ? EPOLLIN | EPOLLONESHOT : EPOLLIN;
+  uint32_t events = server == Server::kDaemon ? EPOLLIN | EPOLLONESHOT : EPOLLIN;
+  if (held.closed && server == Server::kHolder && Patient()) events = 0;
   Watch(epoll_.get(), EPOLL_CTL_MOD, held.fd.get(), events, cgroup_id);
 }
 
@@ -236,7 +304,7 @@ void HolderProcess::OnListener(uint64_t cgroup_id, uint32_t events) {
   Held& held = listener->second;
   if ((events & EPOLLIN) == 0) {
     TellLost(cgroup_id, held);
-    if ((events & (EPOLLHUP | EPOLLERR)) != 0) Drop(cgroup_id);
+    if ((events & (EPOLLHUP | EPOLLERR)) != 0) DropListener(cgroup_id);
     return;
   }
   if (held.server != Server::kHolder) StartWatching(cgroup_id, held);
@@ -250,10 +318,13 @@ void HolderProcess::Answer(Held& held) {
   if ((Ready(held.fd.get()) & POLLIN) == 0) return;
   seccomp_notif request;
   const InterruptLongCalls interrupt;
-  if (ReceiveNotify(held.fd.get(), &request) == ReceiveResult::kRequest &&
-      ContinueNotify(held.fd.get(), request.id)) {
+  if (ReceiveNotify(held.fd.get(), &request) == ReceiveResult::kRequest && AnswerOne(held, request.id)) {
     ++held.answered;
   }
+}
+
+bool HolderProcess::AnswerOne(const Held& held, uint64_t id) {
+  return held.closed ? AnswerNotify(held.fd.get(), id, EACCES) : ContinueNotify(held.fd.get(), id);
 }
 
 void HolderProcess::StartWatching(uint64_t cgroup_id, Held& held) {
@@ -283,7 +354,7 @@ void HolderProcess::Look(uint64_t cgroup_id, Held& held) {
   TellLost(cgroup_id, held);
   const short ready = Ready(held.fd.get());
   if ((ready & POLLIN) == 0 && (ready & (POLLHUP | POLLERR)) != 0 && held.answered == 0)
-    return Drop(cgroup_id);
+    return DropListener(cgroup_id);
   const uint64_t turns = journal_.shared().TurnsOf(cgroup_id);
   if (turns != held.turns) {
     held.turns = turns;
@@ -327,7 +398,7 @@ void HolderProcess::AnswerTaken(uint64_t cgroup_id, Held& held) {
     const uint64_t id = slot.request.id;
     if (slot.cgroup_id != cgroup_id || id == 0) continue;
     answered_in_slot_[i] = id;
-    if (ContinueNotify(held.fd.get(), id)) ++held.answered;
+    if (AnswerOne(held, id)) ++held.answered;
   }
 }
 

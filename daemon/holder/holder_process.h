@@ -1,5 +1,6 @@
 // The holder: keeps the listeners of sessions, and answers CONTINUE on them while no daemon does, so that
-// agents run on unobserved. It records nothing and touches no file.
+// agents run on unobserved. Where a policy stops something it keeps the fanotify group too and answers no, once the
+// next daemon has not come for kPatience_ms. It records nothing and touches no file.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +30,14 @@ class HolderProcess {
   static constexpr int kLook_ms = 250;
   static constexpr int kStepInLooks = 2;
   static constexpr int kQuietLooks = 4;
+  static constexpr int kPatience_ms = 1'500;
 
  private:
   enum class Server { kHolder, kDaemon, kHolderInPlace };
   struct Held {
     UniqueFd fd;
     Server server = Server::kHolder;
+    bool closed = false;    // its calls fail where nobody has judged them
     uint64_t answered = 0;  // requests that no daemon saw, nor has been told of
     bool watched = false;   // else nothing is asked of it, and the rest means nothing
     uint64_t turns = 0;     // at the last look
@@ -43,7 +46,8 @@ class HolderProcess {
   };
 
   bool Wanted() const {
-    return daemon_.valid() || newcomer_.valid() || !listeners_.empty() || waits_for_first_;
+    return daemon_.valid() || newcomer_.valid() || !listeners_.empty() || !groups_.empty() ||
+           waits_for_first_;
   }
   int Timeout_ms() const;
   void Dispatch(uint64_t key, uint32_t events);
@@ -56,8 +60,17 @@ class HolderProcess {
   void Take(uint64_t cgroup_id);
   void DropNewcomer();
 
-  void Hold(uint64_t cgroup_id, UniqueFd listener, Server server);
+  void Hold(uint64_t cgroup_id, UniqueFd listener, Server server, bool closed);
+  void HoldGroup(uint64_t cgroup_id, UniqueFd group);
+  // Answers no to what the lost daemon had read of a group and not answered.
+  void SweepGroup(int group);
+  void DenyGroup(int group);
+  void OnPatienceOver();
+  // No daemon, and the time is not over in which one may come.
+  bool Patient() const { return patient_until_ns_ != 0; }
   void Drop(uint64_t cgroup_id);
+  void DropListener(uint64_t cgroup_id);
+  static bool AnswerOne(const Held& held, uint64_t id);
   void OnListener(uint64_t cgroup_id, uint32_t events);
   void Serve(uint64_t cgroup_id, Held& held, Server server);
   void Answer(Held& held);
@@ -82,6 +95,8 @@ class HolderProcess {
   uint64_t alone_since_ns_ = 0;  // CLOCK_BOOTTIME of the last daemon's end
   bool waits_for_first_ = true;
   absl::flat_hash_map<uint64_t, Held> listeners_;
+  absl::flat_hash_map<uint64_t, UniqueFd> groups_;
+  int64_t patient_until_ns_ = 0;  // CLOCK_BOOTTIME; 0 = not waiting for a daemon
   int watched_ = 0;
   int64_t next_look_ns_ = 0;                      // CLOCK_BOOTTIME, while something is watched
   uint64_t answered_in_slot_[kNotifySlots] = {};  // ids

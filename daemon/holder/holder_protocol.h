@@ -5,10 +5,13 @@
 //   daemon  kHello                          once, first
 //   holder  kWelcome + journal              or kBusy: another daemon is connected
 //   holder  kListener(cgroup) + descriptor  one for each that it holds, and goes on to answer
+//   holder  kGroup(cgroup) + descriptor     one for each fanotify group that it holds
 //   holder  kEnd(0, when the last daemon was lost)
 //   daemon  kTake(cgroup)                   the daemon is about to serve it
 //   holder  kTaken(cgroup, count)           the holder answers it no more; it had answered `count` requests
-//   daemon  kAdd(cgroup) + descriptor, kRemove(cgroup)   at any time later; what is added, the daemon serves
+//   daemon  kAdd(cgroup, closed) + descriptor, kAddGroup(cgroup) + descriptor, kRemove(cgroup)
+//                                           at any time later; what is added, the daemon serves. closed = 1: nothing
+//                                           of it may go on unjudged, and kRemove is for both
 //   holder  kLost(cgroup, count)            answered in the place of a daemon that does not come to it
 #pragma once
 
@@ -20,7 +23,7 @@
 namespace agentmon {
 
 inline constexpr uint32_t kHolderMagic = 0x686d6761;  // "agmh"
-inline constexpr uint16_t kHolderVersion = 2;
+inline constexpr uint16_t kHolderVersion = 3;
 
 enum class HolderMessageType : uint16_t {
   kHello = 1,
@@ -33,6 +36,8 @@ enum class HolderMessageType : uint16_t {
   kTake = 8,
   kTaken = 9,
   kLost = 10,
+  kAddGroup = 11,
+  kGroup = 12,
 };
 
 struct HolderMessage {
@@ -40,7 +45,7 @@ struct HolderMessage {
   uint16_t version = kHolderVersion;
   HolderMessageType type = HolderMessageType::kHello;
   uint64_t cgroup_id = 0;
-  uint64_t count = 0;  // kEnd: CLOCK_BOOTTIME at which the last daemon was lost, 0 = there was none
+  uint64_t count = 0;  // kEnd: CLOCK_BOOTTIME at which the last daemon was lost, 0 = there was none; kAdd: closed
 };
 static_assert(sizeof(HolderMessage) == 24);
 

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "common/policy/builtin.h"
 #include "common/policy/evaluate.h"
 
@@ -39,7 +40,8 @@ class Lister {
     }
     if (layer.env.given) Add("env", {}, {How::NONE, "", ""});
     const policy::SeccompRules& s = layer.document->seccomp;
-    if (s.ptrace || s.bpf || s.kernel_modules || s.mount_namespace) Add("linux.seccomp", {}, {How::NONE, "", ""});
+    if (s.ptrace || s.bpf || s.kernel_modules || s.mount_namespace)
+      Add("linux.seccomp", {}, {How::NONE, "", ""});
     Limits(layer.document->limits);
   }
 
@@ -83,14 +85,16 @@ class Lister {
   Means HowStopped(RuleKind kind, const policy::Rule& rule) const {
     switch (kind) {
       case RuleKind::kCommand:
-        if (means_.armed && Has(v1::FANOTIFY) && Has(v1::NOTIFY)) return {How::KERNEL, "fanotify, notify", ""};
+        if (means_.armed && Has(v1::FANOTIFY) && Has(v1::NOTIFY))
+          return {How::KERNEL, "fanotify, notify", ""};
         return Observed(v1::PROCESS, "process");
       case RuleKind::kUnix:
         return Observed(v1::NETWORK, "network");
       case RuleKind::kNetwork:
         // Which name led to an address is not known yet.
-        return !rule.domains.empty() && rule.cidrs.empty() && !NamesAddresses(rule) ? Means()
-                                                                                    : Observed(v1::NETWORK, "network");
+        return !rule.domains.empty() && rule.cidrs.empty() && !NamesAddresses(rule)
+                   ? Means()
+                   : Observed(v1::NETWORK, "network");
       case RuleKind::kFile:
         return HowFilesAre(rule);
       case RuleKind::kSignal:
@@ -98,17 +102,19 @@ class Lister {
     }
     return {};
   }
-  // Reads are asked by fanotify, which speaks of regular files only and of no look at a name; everything else goes
-  // through the broker.
+  // Reads are asked by fanotify, which speaks of regular files only and of no look at a name; everything else
+  // goes through the broker.
   Means HowFilesAre(const policy::Rule& rule) const {
     const uint32_t operations = rule.operations == 0 ? policy::kAllFileOps : rule.operations;
     const bool reads = (operations & (policy::kOpen | policy::kRead)) != 0;
     const bool writes = (operations & policy::kWriteOps) != 0;
-    if (OnlyBelow(rule, {"/proc/", "/sys/"})) return {How::NONE, "", "the kernel asks nobody about files of procfs and sysfs"};
+    if (OnlyBelow(rule, {"/proc/", "/sys/"}))
+      return {How::NONE, "", "the kernel asks nobody about files of procfs and sysfs"};
     if (!reads && !writes) return {How::NONE, "", "nothing is asked before a name is looked at"};
     const bool devices = OnlyBelow(rule, {"/dev/"});
     if (means_.armed && (!reads || Has(v1::FANOTIFY)) && (!writes || Has(v1::NOTIFY))) {
-      if (devices) return {How::ASKED, "notify", "of devices, opens for writing only, by the name that was asked"};
+      if (devices)
+        return {How::ASKED, "notify", "of devices, opens for writing only, by the name that was asked"};
       return {How::KERNEL, reads ? (writes ? "fanotify, broker" : "fanotify") : "broker", ""};
     }
     const Means by_reads = Observed(v1::FANOTIFY, "fanotify"), by_writes = Observed(v1::NOTIFY, "notify");
@@ -159,14 +165,34 @@ std::vector<v1::RuleEnforcement> ListEnforcement(const policy::Snapshot& snapsho
   return out;
 }
 
-std::string FindUnenforceable(const policy::Snapshot& snapshot, const std::vector<v1::RuleEnforcement>& rules) {
+namespace {
+
+// A default that the file does not name: it is listed, but nobody has asked for it to be enforced.
+bool IsUnsaid(const policy::CompiledLayer& layer, absl::string_view rule) {
+  absl::string_view name = rule;
+  if (!absl::ConsumePrefix(&name, "default for ")) return false;
+  for (size_t i = 0; i < policy::kDefaults; ++i) {
+    if (name == policy::DefaultName(static_cast<policy::DefaultFor>(i)))
+      return layer.document->defaults[i] == policy::Decision::kNone;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string FindUnenforceable(const policy::Snapshot& snapshot,
+                              const std::vector<v1::RuleEnforcement>& rules) {
   std::vector<std::string> found;
   size_t count = 0;
   for (const policy::CompiledLayer& layer : snapshot.layers()) {
-    if (layer.kind == policy::LayerKind::kBuiltin || layer.enforcement == policy::Enforcement::kBestEffort) continue;
+    if (layer.kind == policy::LayerKind::kBuiltin || layer.enforcement == policy::Enforcement::kBestEffort)
+      continue;
     for (const v1::RuleEnforcement& rule : rules) {
       if (rule.layer() != layer.name || rule.how() == How::ASKED || rule.how() == How::KERNEL) continue;
-      if (++count <= 3) found.push_back(absl::StrCat(rule.rule(), " (", rule.file(), ":", rule.at().line(), ")"));
+      if (IsUnsaid(layer, rule.rule())) continue;
+      if (++count <= 3)
+        found.push_back(absl::StrCat(rule.rule(), " (", rule.file(),
+                                     rule.at().line() == 0 ? "" : absl::StrCat(":", rule.at().line()), ")"));
     }
   }
   if (count == 0) return "";

@@ -20,21 +20,26 @@ constexpr uint32_t kReads = policy::kOpen | policy::kRead;
 
 bool SpeaksOfDepth(const policy::Snapshot& snapshot) {
   const auto has_depth = [](const policy::Rule& rule) { return rule.min_depth > 0 || rule.max_depth >= 0; };
-  return std::any_of(snapshot.layers().begin(), snapshot.layers().end(), [&](const policy::CompiledLayer& layer) {
-    return std::any_of(layer.document->rules.begin(), layer.document->rules.end(), has_depth);
-  });
+  return std::any_of(
+      snapshot.layers().begin(), snapshot.layers().end(), [&](const policy::CompiledLayer& layer) {
+        return std::any_of(layer.document->rules.begin(), layer.document->rules.end(), has_depth);
+      });
 }
 
 }  // namespace
 
 bool Enforces(const policy::Snapshot& snapshot) {
-  return std::any_of(snapshot.layers().begin() + 1, snapshot.layers().end(), [](const policy::CompiledLayer& layer) {
-    return layer.posture == Posture::kEnforce || layer.posture == Posture::kIsolate;
-  });
+  return std::any_of(snapshot.layers().begin() + 1, snapshot.layers().end(),
+                     [](const policy::CompiledLayer& layer) {
+                       return layer.posture == Posture::kEnforce || layer.posture == Posture::kIsolate;
+                     });
 }
 
 Gate::Gate(std::shared_ptr<const policy::CurrentSnapshot> policy, std::vector<gid_t> groups)
-    : policy_(std::move(policy)), groups_(std::move(groups)), armed_(Enforces(*policy_->Get())), trusted_(clock_) {}
+    : policy_(std::move(policy)),
+      groups_(std::move(groups)),
+      armed_(Enforces(*policy_->Get())),
+      trusted_(clock_) {}
 
 bool Gate::enforces() const { return armed_ && Enforces(*policy_->Get()); }
 
@@ -54,7 +59,8 @@ Gate::Answer Gate::Judge(const policy::Snapshot& snapshot, const policy::Subject
   return answer;
 }
 
-Gate::Answer Gate::File(uint32_t operations, absl::string_view path, absl::string_view new_path, bool directory) {
+Gate::Answer Gate::File(uint32_t operations, absl::string_view path, absl::string_view new_path,
+                        bool directory) {
   policy::Subject subject = policy::FileSubject(operations, path, new_path);
   subject.directory = directory;
   if (absl::StartsWith(path, "/dev/")) {
@@ -112,13 +118,13 @@ Gate::Answer Gate::OtherNames(uint32_t operations, absl::string_view path, const
   answer.judgement.set_layer(policy::kBuiltinFile);
   answer.judgement.set_file(policy::kBuiltinFile);
   answer.judgement.set_rule("another name of a protected file");
-  answer.judgement.set_message(
-      absl::StrCat(absl::CHexEscape(path), " is a hard link to a file that a rule protects under another name"));
+  answer.judgement.set_message(absl::StrCat(
+      absl::CHexEscape(path), " is a hard link to a file that a rule protects under another name"));
   return answer;
 }
 
-Gate::Answer Gate::Exec(absl::string_view exe, absl::string_view asked, absl::Span<const absl::string_view> argv,
-                        pid_t tgid) {
+Gate::Answer Gate::Exec(absl::string_view exe, absl::string_view asked,
+                        absl::Span<const absl::string_view> argv, pid_t tgid) {
   const std::shared_ptr<const policy::Snapshot> snapshot = policy_->Get();
   policy::Subject subject = policy::ExecSubject(exe, argv);
   subject.file = asked;

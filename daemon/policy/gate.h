@@ -23,8 +23,8 @@
 
 namespace agentmon {
 
-// One per session; any thread. Follows the session's policy: what it says of an act is what is in force at that
-// moment. Never waits for a disk or a server.
+// One per session; any thread. Follows the session's policy: what it says of an act is what is in force at
+// that moment. Never waits for a disk or a server.
 class Gate {
  public:
   Gate(std::shared_ptr<const policy::CurrentSnapshot> policy, std::vector<gid_t> groups);
@@ -44,12 +44,14 @@ class Gate {
   // Whether any of these operations on this path would be stopped.
   bool Stops(uint32_t operations, absl::string_view path) { return File(operations, path).stop; }
   // exe: the file that is started, resolved; asked: what the program named, absolute.
-  Answer Exec(absl::string_view exe, absl::string_view asked, absl::Span<const absl::string_view> argv, pid_t tgid);
+  Answer Exec(absl::string_view exe, absl::string_view asked, absl::Span<const absl::string_view> argv,
+              pid_t tgid);
   // A further program of one exec, an interpreter or loader: only what a rule names is stopped.
   Answer Interpreter(absl::string_view exe);
   Answer Unix(uint32_t operation, absl::string_view path);
 
-  // Whether the session began with a policy that stops something: what stops it had to be in place before the agent.
+  // Whether the session began with a policy that stops something: what stops it had to be in place before the
+  // agent.
   bool armed() const { return armed_; }
   // Whether the policy of the moment stops anything, or only records. Never true where the gate is not armed.
   bool enforces() const;

@@ -464,7 +464,8 @@ std::string Policies::FindGap(const std::string& session, const std::set<v1::Sou
   return absl::StrCat(gap.observed, " rules are recorded and not enforced, ", gap.none, " are not even seen");
 }
 
-std::string Policies::FindUnenforceable(const std::string& session, const std::set<v1::Source>& sources) const {
+std::string Policies::FindUnenforceable(const std::string& session,
+                                        const std::set<v1::Source>& sources) const {
   const auto it = sessions_.find(session);
   if (it == sessions_.end()) return "";
   const auto snapshot = it->second.current->Get();

@@ -13,8 +13,8 @@ constexpr int kDeepest = 64;
 
 }  // namespace
 
-uint32_t ProtectedInodes::StoppedOn(const struct stat& st, const std::vector<std::string>& roots, const Stops& stops,
-                                    int64_t now_ns) {
+uint32_t ProtectedInodes::StoppedOn(const struct stat& st, const std::vector<std::string>& roots,
+                                    const Stops& stops, int64_t now_ns) {
   if (now_ns >= fresh_until_ns_) {
     stopped_.clear();
     entries_ = 0;

@@ -15,9 +15,10 @@
 
 namespace agentmon {
 
-// Not thread-safe. Looks at names and inodes below the literal beginnings of the rules, in the daemon's own mount
-// namespace, and opens no file. A link made later from outside of the session is found once kFresh is over; inside of
-// it none can be made. Files that are protected by a pattern without a literal beginning are not known here.
+// Not thread-safe. Looks at names and inodes below the literal beginnings of the rules, in the daemon's own
+// mount namespace, and opens no file. A link made later from outside of the session is found once kFresh is
+// over; inside of it none can be made. Files that are protected by a pattern without a literal beginning are
+// not known here.
 class ProtectedInodes {
  public:
   static constexpr int64_t kFresh_ns = 60'000'000'000;
@@ -27,8 +28,8 @@ class ProtectedInodes {
   using Stops = std::function<uint32_t(const std::string& path)>;
   static constexpr uint32_t kRead = 1, kWrite = 2, kUnknown = 3;
 
-  // What is stopped on a file with several names by any of the protected ones. kUnknown, so all, when there was too
-  // much to look at.
+  // What is stopped on a file with several names by any of the protected ones. kUnknown, so all, when there
+  // was too much to look at.
   uint32_t StoppedOn(const struct stat& st, const std::vector<std::string>& roots, const Stops& stops,
                      int64_t now_ns);
   // The policy is another one.

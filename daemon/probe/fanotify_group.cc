@@ -93,30 +93,6 @@ bool IsUnwatchedFileSystem(absl::string_view fs_type) {
   return std::find(std::begin(kTypes), std::end(kTypes), fs_type) != std::end(kTypes);
 }
 
-absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Create(pid_t pid, FanotifyMode mode) {
-  // Everything below is looked up from this descriptor, so that it is of one process even if its number is
-  // reused.
-  UniqueFd process(open(absl::StrCat("/proc/", pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!process.valid()) return ErrnoStatus(errno, "open the session's process");
-  RETURN_IF_ERROR(CheckOwnNamespace(process.get(), pid));
-  UniqueFd mountinfo(openat(process.get(), "mountinfo", O_RDONLY | O_CLOEXEC));
-  if (!mountinfo.valid()) return ErrnoStatus(errno, "open mountinfo");
-  UniqueFd root(openat(process.get(), "root", O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!root.valid()) return ErrnoStatus(errno, "open the session's root");
-
-  // One that is asked must not lose a question: what is lost is allowed.
-  const unsigned kind = mode == FanotifyMode::kHear
-                            ? FAN_CLASS_NOTIF
-                            : FAN_CLASS_CONTENT | FAN_UNLIMITED_QUEUE | FAN_UNLIMITED_MARKS | FAN_REPORT_TID;
-  UniqueFd group(fanotify_init(kind | FAN_CLOEXEC | FAN_NONBLOCK, O_RDONLY | O_CLOEXEC | O_LARGEFILE | O_NOATIME));
-  if (!group.valid() && errno == EMFILE) {
-    return absl::ResourceExhaustedError("no fanotify groups are left (fs.fanotify.max_user_groups)");
-  }
-  if (!group.valid()) return ErrnoStatus(errno, "fanotify_init");
-  return std::unique_ptr<FanotifyGroup>(
-      new FanotifyGroup(mode, std::move(group), std::move(mountinfo), std::move(root)));
-}
-
 absl::Status FanotifyGroup::CheckSupport() {
   const UniqueFd root(open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!root.valid()) return ErrnoStatus(errno, "open /");
@@ -127,6 +103,39 @@ absl::Status FanotifyGroup::CheckSupport() {
   // Other programs of root may have all groups today and fewer when a session begins.
   if (!group.valid() && errno != EMFILE) return ErrnoStatus(errno, "fanotify_init");
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Of(pid_t pid, FanotifyMode mode, UniqueFd group) {
+  // Everything below is looked up from this descriptor, so that it is of one process even if its number is
+  // reused.
+  UniqueFd process(open(absl::StrCat("/proc/", pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!process.valid()) return ErrnoStatus(errno, "open the session's process");
+  RETURN_IF_ERROR(CheckOwnNamespace(process.get(), pid));
+  UniqueFd mountinfo(openat(process.get(), "mountinfo", O_RDONLY | O_CLOEXEC));
+  if (!mountinfo.valid()) return ErrnoStatus(errno, "open mountinfo");
+  UniqueFd root(openat(process.get(), "root", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!root.valid()) return ErrnoStatus(errno, "open the session's root");
+  return std::unique_ptr<FanotifyGroup>(
+      new FanotifyGroup(mode, std::move(group), std::move(mountinfo), std::move(root)));
+}
+
+absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Create(pid_t pid, FanotifyMode mode) {
+  // One that is asked must not lose a question: what is lost is allowed.
+  const unsigned kind = mode == FanotifyMode::kHear
+                            ? FAN_CLASS_NOTIF
+                            : FAN_CLASS_CONTENT | FAN_UNLIMITED_QUEUE | FAN_UNLIMITED_MARKS | FAN_REPORT_TID;
+  UniqueFd group(fanotify_init(kind | FAN_CLOEXEC | FAN_NONBLOCK, O_RDONLY | O_CLOEXEC | O_LARGEFILE | O_NOATIME));
+  if (!group.valid() && errno == EMFILE) {
+    return absl::ResourceExhaustedError("no fanotify groups are left (fs.fanotify.max_user_groups)");
+  }
+  if (!group.valid()) return ErrnoStatus(errno, "fanotify_init");
+  return Of(pid, mode, std::move(group));
+}
+
+absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Adopt(pid_t pid, UniqueFd group) {
+  ASSIGN_OR_RETURN(std::unique_ptr<FanotifyGroup> adopted, Of(pid, FanotifyMode::kAsk, std::move(group)));
+  adopted->ForgetIgnored();
+  return adopted;
 }
 
 absl::StatusOr<int> FanotifyGroup::MarkMounts() {

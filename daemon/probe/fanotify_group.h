@@ -15,7 +15,8 @@
 namespace agentmon {
 
 struct FanotifyEvent {
-  pid_t pid = 0;  // process, of a group that is asked thread; 0 when it is in a pid namespace that we do not see
+  pid_t pid =
+      0;  // process, of a group that is asked thread; 0 when it is in a pid namespace that we do not see
   bool asks_open = false;  // the opener waits for an answer
   bool asks_exec = false;
   bool opened = false;
@@ -40,7 +41,12 @@ class FanotifyGroup {
   // `pid` is a process of the session in the mount namespace that the session shares with nobody:
   // FailedPrecondition when it is the daemon's, that of process 1 or that of its parent. ResourceExhausted
   // when root has no groups left (fs.fanotify.max_user_groups).
-  static absl::StatusOr<std::unique_ptr<FanotifyGroup>> Create(pid_t pid, FanotifyMode mode = FanotifyMode::kHear);
+  static absl::StatusOr<std::unique_ptr<FanotifyGroup>> Create(pid_t pid,
+                                                               FanotifyMode mode = FanotifyMode::kHear);
+
+  // The group that the daemon before us had for the session, as the holder kept it. Its marks are still there; what they
+  // ignore is asked again.
+  static absl::StatusOr<std::unique_ptr<FanotifyGroup>> Adopt(pid_t pid, UniqueFd group);
 
   bool asks() const { return mode_ != FanotifyMode::kHear; }
 
@@ -50,8 +56,8 @@ class FanotifyGroup {
   // Marks every mount that can be reached by its path. Also after the process is gone. The number of marks.
   absl::StatusOr<int> MarkMounts();
 
-  // Hands over what waits; the number of events that were lost, at least. True allows what an event asks; nothing
-  // is read after the callback that is not answered.
+  // Hands over what waits; the number of events that were lost, at least. True allows what an event asks;
+  // nothing is read after the callback that is not answered.
   uint64_t Read(const std::function<bool(const FanotifyEvent&)>& on_event);
   // No open events for the file from now on, until it is written to or leaves the kernel's cache.
   void IgnoreOpens(int fd);
@@ -59,6 +65,7 @@ class FanotifyGroup {
   void ForgetIgnored();
 
  private:
+  static absl::StatusOr<std::unique_ptr<FanotifyGroup>> Of(pid_t pid, FanotifyMode mode, UniqueFd group);
   FanotifyGroup(FanotifyMode mode, UniqueFd group, UniqueFd mountinfo, UniqueFd root)
       : mode_(mode), group_(std::move(group)), mountinfo_(std::move(mountinfo)), root_(std::move(root)) {}
   bool MarkMount(int id, const std::string& mount_point);

@@ -98,7 +98,7 @@ void FanotifyProbe::RunCloser() {
 
 ProbeStats FanotifyProbe::Stats() const { return queue_ != nullptr ? queue_->Stats() : ProbeStats{}; }
 
-absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) {
+absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate, UniqueFd group) {
   {
     absl::MutexLock lock(&mutex_);
     if (numbers_.contains(cgroup_id)) return absl::AlreadyExistsError("the session is watched already");
@@ -110,7 +110,8 @@ absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::share
   const std::shared_ptr<Session> session = MakeSession();
   session->cgroup_id = cgroup_id;
   const FanotifyMode mode = gate == nullptr ? FanotifyMode::kHear : FanotifyMode::kAsk;
-  ASSIGN_OR_RETURN(session->group, FanotifyGroup::Create(pid, mode));
+  const bool adopted = group.valid() && gate != nullptr;
+  ASSIGN_OR_RETURN(session->group, adopted ? FanotifyGroup::Adopt(pid, std::move(group)) : FanotifyGroup::Create(pid, mode));
   if (gate != nullptr) {
     session->judge = std::make_unique<OpenJudge>(cgroup_id, std::move(gate),
                                                  OpenRecords{queue_, options_.dedupe, options_.permits});
@@ -133,9 +134,26 @@ absl::Status FanotifyProbe::WatchSession(const Session& session, uint64_t number
   if (session.judge == nullptr) {
     RETURN_IF_ERROR(Watch(epoll_.get(), session.group->fd(), EPOLLIN, EventsKey(number)));
   } else {
-    RETURN_IF_ERROR(Watch(asked_epoll_.get(), session.group->fd(), EPOLLIN | EPOLLONESHOT, EventsKey(number)));
+    RETURN_IF_ERROR(
+        Watch(asked_epoll_.get(), session.group->fd(), EPOLLIN | EPOLLONESHOT, EventsKey(number)));
   }
   return Watch(epoll_.get(), session.group->mounts_fd(), EPOLLPRI, MountsKey(number));
+}
+
+void FanotifyProbe::EachAsked(
+    const std::function<void(uint64_t cgroup_id, int group, uint64_t turns)>& callback) {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [number, session] : sessions_) {
+    if (session->judge != nullptr) callback(session->cgroup_id, session->group->fd(), session->turns);
+  }
+}
+
+int FanotifyProbe::GroupOf(uint64_t cgroup_id) {
+  absl::MutexLock lock(&mutex_);
+  const auto number = numbers_.find(cgroup_id);
+  if (number == numbers_.end()) return -1;
+  const Session& session = *sessions_.at(number->second);
+  return session.judge == nullptr ? -1 : session.group->fd();
 }
 
 void FanotifyProbe::PolicyChanged(uint64_t cgroup_id) {
@@ -186,6 +204,14 @@ std::shared_ptr<FanotifyProbe::Session> FanotifyProbe::FindSession(uint64_t numb
   return found == sessions_.end() ? nullptr : found->second;
 }
 
+// Whoever must answer in our place looks no further than this.
+void FanotifyProbe::NoteDescriptor(int fd) {
+  if (options_.shared == nullptr) return;
+  std::atomic<uint32_t>& highest = options_.shared->highest_event_fd;
+  uint32_t seen = highest.load(std::memory_order_relaxed);
+  while (static_cast<uint32_t>(fd) > seen && !highest.compare_exchange_weak(seen, static_cast<uint32_t>(fd))) continue;
+}
+
 void FanotifyProbe::RunVerdicts() {
   // Somebody waits for each of its answers.
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), -20);
@@ -196,9 +222,8 @@ void FanotifyProbe::RunVerdicts() {
     const std::shared_ptr<Session> session = FindSession(event.data.u64 >> 1);
     if (session == nullptr) continue;
     session->reading = true;
-    const uint64_t lost = session->group->Read([&](const FanotifyEvent& asked) {
-      return session->judge->Decide(asked, *session->group, callers);
-    });
+    const uint64_t lost = session->group->Read(
+        [&](const FanotifyEvent& asked) { return session->judge->Decide(asked, *session->group, callers); });
     session->reading = false;
     if (lost > 0) queue_->CountLost(lost);
     epoll_event again{.events = EPOLLIN | EPOLLONESHOT, .data = {.u64 = event.data.u64}};
@@ -216,11 +241,10 @@ void FanotifyProbe::Serve(uint64_t key, CallerIdentities& callers) {
     return;
   }
   session->reading = true;
-  const uint64_t lost =
-      session->group->Read([&](const FanotifyEvent& event) {
-        Record(*session, event, callers);
-        return true;
-      });
+  const uint64_t lost = session->group->Read([&](const FanotifyEvent& event) {
+    Record(*session, event, callers);
+    return true;
+  });
   session->reading = false;
   if (lost > 0) queue_->CountLost(lost);
 }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "common/base/unique_fd.h"
 #include "daemon/probe/caller.h"
 #include "daemon/probe/fanotify_group.h"
+#include "daemon/probe/notify_slot.h"
 #include "daemon/probe/open_dedupe.h"
 #include "daemon/probe/open_judge.h"
 #include "daemon/probe/probe.h"
@@ -34,6 +36,7 @@ class FanotifyProbe : public Probe {
     std::shared_ptr<OpenDedupe> dedupe;    // shared with the notify probe; may be null
     std::shared_ptr<ExecPermits> permits;  // likewise
     int verdict_threads = 2;
+    NotifyShared* shared = nullptr;  // with the holder; may be null
   };
   // Core thread. `core` must outlive the probe.
   FanotifyProbe(TaskRunner& core, Options options);
@@ -43,9 +46,15 @@ class FanotifyProbe : public Probe {
   absl::Status Attach(RecordSink& sink) override;
   ProbeStats Stats() const override;
 
-  // From the return on, what the session opens is seen. The reason why not, otherwise. With a gate it is asked before
-  // each first open and each exec, and answers by it.
-  absl::Status AddSession(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate = nullptr);
+  // From the return on, what the session opens is seen. The reason why not, otherwise. With a gate it is
+  // asked before each first open and each exec, and answers by it.
+  // `group`: the one that the daemon before us had for it, when it is kept.
+  absl::Status AddSession(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate = nullptr,
+                          UniqueFd group = UniqueFd());
+  // The descriptor of a session that is asked, for who keeps a duplicate; -1 = it is not asked.
+  int GroupOf(uint64_t cgroup_id);
+  // Each session that is asked, under the probe's lock; turns: how often a thread went to its questions.
+  void EachAsked(const std::function<void(uint64_t cgroup_id, int group, uint64_t turns)>& callback);
   // The session's policy was switched: what was allowed before is asked again.
   void PolicyChanged(uint64_t cgroup_id);
   void RemoveSession(uint64_t cgroup_id);
@@ -58,6 +67,7 @@ class FanotifyProbe : public Probe {
   struct Session {
     uint64_t cgroup_id = 0;
     std::atomic<bool> reading{false};
+    std::atomic<uint64_t> turns{0};
     std::unique_ptr<FanotifyGroup> group;  // used by one thread at a time once it is added
     std::unique_ptr<OpenJudge> judge;      // null: nothing is asked
   };
@@ -65,6 +75,7 @@ class FanotifyProbe : public Probe {
   void Run();
   void RunVerdicts();
   void RunCloser();
+  void NoteDescriptor(int fd);
   // Its end is the closer's: closing a group waits for programs that wait for answers of other groups.
   std::shared_ptr<Session> MakeSession();
   void Serve(uint64_t key, CallerIdentities& callers);

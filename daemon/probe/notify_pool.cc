@@ -349,9 +349,9 @@ absl::Status NotifyPool::Add(uint64_t cgroup_id, UniqueFd fd, std::shared_ptr<Ga
 
 void NotifyPool::Remove(uint64_t cgroup_id) { state_->Drop(cgroup_id); }
 
-void NotifyPool::Each(const std::function<void(uint64_t, int)>& callback) const {
+void NotifyPool::Each(const std::function<void(uint64_t, int, bool)>& callback) const {
   absl::MutexLock lock(&state_->mutex);
-  for (const auto& [cgroup_id, listener] : state_->listeners) callback(cgroup_id, listener->fd.get());
+  for (const auto& [cgroup_id, listener] : state_->listeners) callback(cgroup_id, listener->fd.get(), listener->gate != nullptr && listener->gate->armed());
 }
 
 size_t NotifyPool::listeners() const {

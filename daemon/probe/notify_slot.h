@@ -27,6 +27,8 @@ inline constexpr int kNotifyTurns = 256;  // cgroups share them: a hang of one m
 struct NotifyShared {
   NotifySlot slots[kNotifySlots];
   NotifyTurns turns[kNotifyTurns];
+  // The highest descriptor that an event of a fanotify group has ever come with.
+  std::atomic<uint32_t> highest_event_fd;
 
   std::atomic<uint64_t>& TurnsOf(uint64_t cgroup_id) { return turns[cgroup_id % kNotifyTurns].turns; }
 };

@@ -20,8 +20,8 @@ namespace {
 
 constexpr uint32_t kReads = policy::kOpen | policy::kRead;
 
-// Its user may write to it, now or after a chmod of its own: then a name that comes to mean it may be opened for
-// writing, and the answer for reading is not the answer.
+// Its user may write to it, now or after a chmod of its own: then a name that comes to mean it may be opened
+// for writing, and the answer for reading is not the answer.
 bool MayBeWritten(const struct stat& st, uid_t uid) {
   return uid == 0 || st.st_uid == uid || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0;
 }
@@ -105,9 +105,9 @@ bool OpenJudge::DecideOpen(const FanotifyEvent& event, const Asker& asker, Fanot
     RecordStop(asker, std::move(stopped), std::move(answer));
     return false;
   }
-  const bool for_writing = records_.dedupe != nullptr &&
-                           records_.dedupe->WasOpenedForWriting(cgroup_id_, asker.identity.tgid, event.path,
-                                                                asker.boot_ns);
+  const bool for_writing =
+      records_.dedupe != nullptr &&
+      records_.dedupe->WasOpenedForWriting(cgroup_id_, asker.identity.tgid, event.path, asker.boot_ns);
   if (for_writing) return true;
   Record(event, asker);
   // A file of several names may be a protected one by another.
@@ -120,14 +120,16 @@ bool OpenJudge::DecideOpen(const FanotifyEvent& event, const Asker& asker, Fanot
 }
 
 bool OpenJudge::DecideExec(const FanotifyEvent& event, const Asker& asker) {
-  const ExecPermits::Use use = records_.permits != nullptr ? records_.permits->Take(asker.tid) : ExecPermits::Use();
+  const ExecPermits::Use use =
+      records_.permits != nullptr ? records_.permits->Take(asker.tid) : ExecPermits::Use();
   Gate::Answer answer;
   std::vector<absl::string_view> argv;
   if (use.permit != nullptr && !use.first) {
     answer = gate_->Interpreter(event.path);
   } else {
     if (use.permit != nullptr) argv.assign(use.permit->argv.begin(), use.permit->argv.end());
-    answer = gate_->Exec(event.path, use.permit != nullptr ? use.permit->asked : "", argv, asker.identity.tgid);
+    answer =
+        gate_->Exec(event.path, use.permit != nullptr ? use.permit->asked : "", argv, asker.identity.tgid);
   }
   if (!answer.stop) return true;
   Event stopped;
@@ -159,10 +161,10 @@ void OpenJudge::RecordStop(const Asker& asker, Event event, Gate::Answer answer)
   judgement.set_enforced(true);
   judgement.set_mechanism("fanotify");
   judgement.set_error(EPERM);
-  records_.queue->Push(EncodeEventRecord(
-      {v1::FANOTIFY, asker.boot_ns, cgroup_id_, static_cast<uint32_t>(asker.identity.tgid),
-       static_cast<uint32_t>(asker.tid), asker.identity.uid},
-      event));
+  records_.queue->Push(
+      EncodeEventRecord({v1::FANOTIFY, asker.boot_ns, cgroup_id_, static_cast<uint32_t>(asker.identity.tgid),
+                         static_cast<uint32_t>(asker.tid), asker.identity.uid},
+                        event));
 }
 
 }  // namespace agentmon

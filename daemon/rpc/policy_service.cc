@@ -139,9 +139,13 @@ grpc::Status PolicyService::Validate(grpc::ServerContext* context, const v1::Val
 grpc::Status PolicyService::Explain(grpc::ServerContext* context, const v1::ExplainPolicyRequest* request,
                                     v1::ExplainPolicyResponse* response) {
   return Unary<v1::ExplainPolicyResponse>(
-      deps_, *context, Access::kUser, response, [&](const Caller& caller) {
+      deps_, *context, Access::kAnyone, response, [&](const Caller& caller) {
         return CallCoreAsync<v1::ExplainPolicyResponse>(
             deps_.core, kCompileTime, [this, caller, r = *request](CoreDone<v1::ExplainPolicyResponse> done) {
+              if (r.has_policy() && caller.role == Role::kAgent) {
+                return done(Refusal(absl::StatusCode::kPermissionDenied, "IN_A_SESSION",
+                                    "a process inside a session can have its own policy explained and no other"));
+              }
               if (r.has_policy()) {
                 return deps_.policies.Prepare(caller.uid, r.workspace(), r.policy(),
                                               [r, done](absl::StatusOr<Policies::PreparedPtr> prepared) {
