@@ -251,7 +251,7 @@ BrokerResult FileBroker::Open(const BrokeredCall& call, const FileJudge& judge) 
   } else if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL) && !nameless) {
     return result;  // EEXIST
   } else if (nameless) {
-    result.path = absl::StrCat(object.path == "/" ? "" : object.path, "/");
+    result.existed = false;
     operations = policy::kCreate;
   } else if ((flags & O_ACCMODE) == O_RDONLY && (flags & O_TRUNC) == 0) {
     result.only_reads = true;  // O_CREAT alone

@@ -100,7 +100,7 @@ void HolderProcess::Dispatch(uint64_t key, uint32_t events) {
       return OnDaemonGone();
     default:
       if ((key & kGroupBit) == 0) return OnListener(key, events);
-      if (const auto group = groups_.find(key & ~kGroupBit); group != groups_.end()) DenyGroup(group->second.get());
+      return OnGroup(key & ~kGroupBit);
   }
 }
 
@@ -146,7 +146,7 @@ void HolderProcess::OnNewcomer() {
   waits_for_first_ = false;
   patient_until_ns_ = 0;
   // From here on the daemon reads them.
-  for (const auto& [cgroup_id, group] : groups_) Watch(epoll_.get(), EPOLL_CTL_DEL, group.get(), 0, cgroup_id);
+  for (auto& [cgroup_id, group] : groups_) WakeForGroup(cgroup_id, group);
   daemon_ = std::move(connection);
   daemon_process_ = std::move(process);
   Watch(epoll_.get(), EPOLL_CTL_ADD, daemon_.get(), EPOLLIN, kDaemonKey);
@@ -162,7 +162,7 @@ bool HolderProcess::Greet(int connection) {
   }
   for (const auto& [cgroup_id, group] : groups_) {
     const HolderMessage message{.type = HolderMessageType::kGroup, .cgroup_id = cgroup_id};
-    if (!SendHolderMessage(connection, message, group.get()).ok()) return false;
+    if (!SendHolderMessage(connection, message, group.fd.get()).ok()) return false;
   }
   return SendHolderMessage(connection, {.type = HolderMessageType::kEnd, .count = alone_since_ns_}).ok();
 }
@@ -212,7 +212,12 @@ void HolderProcess::OnDaemonGone() {
   daemon_process_.Reset();
   alone_since_ns_ = static_cast<uint64_t>(NowNs());
   patient_until_ns_ = NowNs() + int64_t{kPatience_ms} * 1'000'000;
-  for (const auto& [cgroup_id, group] : groups_) SweepGroup(group.get());
+  for (auto& [cgroup_id, group] : groups_) {
+    if (group.watched) --watched_;
+    group.watched = false;
+    Watch(epoll_.get(), EPOLL_CTL_MOD, group.fd.get(), 0, cgroup_id | kGroupBit);
+    SweepGroup(group.fd.get());
+  }
   for (auto& [cgroup_id, held] : listeners_) {
     AnswerTaken(cgroup_id, held);
     Serve(cgroup_id, held, Server::kHolder);
@@ -229,10 +234,50 @@ void HolderProcess::OnPatienceOver() {
     if (held.closed && held.server == Server::kHolder) Serve(cgroup_id, held, Server::kHolder);
   }
   for (const auto& [cgroup_id, group] : groups_)
-    Watch(epoll_.get(), EPOLL_CTL_ADD, group.get(), EPOLLIN, cgroup_id | kGroupBit);
+    Watch(epoll_.get(), EPOLL_CTL_MOD, group.fd.get(), EPOLLIN, cgroup_id | kGroupBit);
 }
 
-void HolderProcess::HoldGroup(uint64_t cgroup_id, UniqueFd group) { groups_[cgroup_id] = std::move(group); }
+void HolderProcess::HoldGroup(uint64_t cgroup_id, UniqueFd fd) {
+  Group& group = groups_[cgroup_id];
+  group.fd = std::move(fd);
+  Watch(epoll_.get(), EPOLL_CTL_ADD, group.fd.get(), 0, cgroup_id | kGroupBit);
+  if (daemon_.valid()) WakeForGroup(cgroup_id, group);
+}
+
+void HolderProcess::WakeForGroup(uint64_t cgroup_id, Group& group) {
+  if (group.watched) --watched_;
+  group.watched = false;
+  Watch(epoll_.get(), EPOLL_CTL_MOD, group.fd.get(), EPOLLIN | EPOLLONESHOT, cgroup_id | kGroupBit);
+}
+
+void HolderProcess::OnGroup(uint64_t cgroup_id) {
+  const auto found = groups_.find(cgroup_id);
+  if (found == groups_.end()) return;
+  Group& group = found->second;
+  if (!daemon_.valid()) return DenyGroup(group.fd.get());
+  if (group.watched) return;
+  group.watched = true;
+  group.waited = group.quiet = 0;
+  group.turns = journal_.shared().TurnsOf(~cgroup_id);
+  if (watched_++ == 0) next_look_ns_ = NowNs() + int64_t{kLook_ms} * 1'000'000;
+}
+
+// A daemon that stands still leaves its questions in the queue, or has taken them and answers no more.
+void HolderProcess::LookAtGroup(uint64_t cgroup_id, Group& group) {
+  const uint64_t turns = journal_.shared().TurnsOf(~cgroup_id);
+  const bool waits = (Ready(group.fd.get()) & POLLIN) != 0 || turns % 2 == 1;
+  if (turns != group.turns) {
+    group.turns = turns;
+    group.waited = group.quiet = 0;
+  } else if (waits) {
+    group.quiet = 0;
+    if (++group.waited < kStepInLooks) return;
+    SweepGroup(group.fd.get());
+    while ((Ready(group.fd.get()) & POLLIN) != 0) DenyGroup(group.fd.get());
+  } else if (++group.quiet >= kQuietLooks) {
+    WakeForGroup(cgroup_id, group);
+  }
+}
 
 // A question is answered by the number of the descriptor that the dead reader had for it, and several may have had the
 // same one after the other.
@@ -272,7 +317,8 @@ void HolderProcess::Drop(uint64_t cgroup_id) {
   DropListener(cgroup_id);
   const auto group = groups_.find(cgroup_id);
   if (group == groups_.end()) return;
-  Watch(epoll_.get(), EPOLL_CTL_DEL, group->second.get(), 0, cgroup_id);
+  if (group->second.watched) --watched_;
+  Watch(epoll_.get(), EPOLL_CTL_DEL, group->second.fd.get(), 0, cgroup_id);
   groups_.erase(group);
 }
 
@@ -348,6 +394,9 @@ void HolderProcess::LookAtAll() {
     if (held.watched) watched.push_back(cgroup_id);
   }
   for (const uint64_t cgroup_id : watched) Look(cgroup_id, listeners_[cgroup_id]);
+  for (auto& [cgroup_id, group] : groups_) {
+    if (group.watched) LookAtGroup(cgroup_id, group);
+  }
 }
 
 void HolderProcess::Look(uint64_t cgroup_id, Held& held) {

@@ -45,6 +45,15 @@ class HolderProcess {
     int quiet = 0;          // looks that found nothing
   };
 
+  // A fanotify group whose questions must be answered.
+  struct Group {
+    UniqueFd fd;
+    bool watched = false;
+    uint64_t turns = 0;  // at the last look; odd: a thread of the daemon was at it
+    int waited = 0;      // looks that found a question, and the same turn
+    int quiet = 0;
+  };
+
   bool Wanted() const {
     return daemon_.valid() || newcomer_.valid() || !listeners_.empty() || !groups_.empty() ||
            waits_for_first_;
@@ -65,6 +74,10 @@ class HolderProcess {
   // Answers no to what the lost daemon had read of a group and not answered.
   void SweepGroup(int group);
   void DenyGroup(int group);
+  void OnGroup(uint64_t cgroup_id);
+  // Asks to be told of the group's next question, once.
+  void WakeForGroup(uint64_t cgroup_id, Group& group);
+  void LookAtGroup(uint64_t cgroup_id, Group& group);
   void OnPatienceOver();
   // No daemon, and the time is not over in which one may come.
   bool Patient() const { return patient_until_ns_ != 0; }
@@ -95,7 +108,7 @@ class HolderProcess {
   uint64_t alone_since_ns_ = 0;  // CLOCK_BOOTTIME of the last daemon's end
   bool waits_for_first_ = true;
   absl::flat_hash_map<uint64_t, Held> listeners_;
-  absl::flat_hash_map<uint64_t, UniqueFd> groups_;
+  absl::flat_hash_map<uint64_t, Group> groups_;
   int64_t patient_until_ns_ = 0;  // CLOCK_BOOTTIME; 0 = not waiting for a daemon
   int watched_ = 0;
   int64_t next_look_ns_ = 0;                      // CLOCK_BOOTTIME, while something is watched

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -59,6 +60,10 @@ class Gate {
   // Another one after each switch of the policy: what was found before holds no more.
   std::shared_ptr<const policy::Snapshot> snapshot() const { return policy_->Get(); }
 
+  // While the shim tries what is forbidden: what is stopped then is no doing of the agent's.
+  void SetProving(bool proving) { proving_ = proving; }
+  bool proving() const { return proving_; }
+
   // The session's first process is known.
   void SetFirstProcess(pid_t pid);
   // A process of the session opens /dev/ptmx: the terminal that it gets is the session's.
@@ -73,6 +78,7 @@ class Gate {
   const std::shared_ptr<const policy::CurrentSnapshot> policy_;
   const std::vector<gid_t> groups_;
   const bool armed_;
+  std::atomic<bool> proving_{false};
   const SystemClock clock_;
   mutable absl::Mutex mutex_;
   TrustedDirectories trusted_ ABSL_GUARDED_BY(mutex_);

@@ -1,5 +1,7 @@
 #include "daemon/probe/call_server.h"
 
+#include <fcntl.h>
+
 #include <cerrno>
 
 #include "absl/strings/match.h"
@@ -59,6 +61,7 @@ NotifyAnswer CallServer::Refuse(const Listener& listener, const seccomp_notif& r
   const RefusedCall* refused = FindRefusedCall(request.data.arch, request.data.nr,
                                                reinterpret_cast<const uint64_t*>(request.data.args));
   if (refused == nullptr) return {!listener.closed(), EPERM};
+  if (listener.gate != nullptr && listener.gate->proving()) return {false, refused->error};
   caller_ = identities_.Find(tid_);
   Event event;
   event.set_kind(v1::CALL);
@@ -80,6 +83,7 @@ NotifyAnswer CallServer::CaptureFile(const Listener& listener, const MediatedCal
   // Whether O_CREAT makes a file the broker finds out by itself.
   const CaptureResult captured = call_.Capture(call, request, {.look_at_files = look_at_files_ && !closed});
   if (closed && call.act == FileAct::kOpenHow) return {false, ENOSYS};
+  if (closed && call_.cut()) return {false, ENAMETOOLONG};
   if (captured != CaptureResult::kCall) {
     // Unreadable is EFAULT; what another thread puts there meanwhile must not be reached unjudged.
     if (closed && !call_.changes_nothing()) return {false, call.fd >= 0 ? EBADF : EFAULT};
@@ -138,6 +142,7 @@ NotifyAnswer CallServer::CaptureExec(const Listener& listener, const MediatedCal
   if (base.error == 0 && object.error == 0) {
     std::vector<absl::string_view> argv(exec.argv.begin(), exec.argv.end());
     Gate::Answer answer = listener.gate->Exec(object.path, permit.asked, argv, caller_.tgid);
+    if (!answer.stop) answer = JudgePayload(listener, object.path, argv);
     if (!answer.stop && object.st.st_nlink == 0) {
       answer.stop = true;
       answer.judgement =
@@ -156,6 +161,19 @@ NotifyAnswer CallServer::CaptureExec(const Listener& listener, const MediatedCal
   }
   if (deps_.permits != nullptr) deps_.permits->Put(tid_, std::move(permit));
   return {};
+}
+
+// A loader that is given a program opens it as any file: nothing asks about an exec of it then.
+Gate::Answer CallServer::JudgePayload(const Listener& listener, const std::string& exe,
+                                      absl::Span<const absl::string_view> argv) {
+  const size_t payload = LoaderPayload(exe, argv);
+  if (payload == 0) return {};
+  const CallerName name{AT_FDCWD, std::string(argv[payload])};
+  const CallerBase base = OpenCallerBase(tid_, caller_.tgid, name);
+  if (base.error != 0) return {};
+  const FoundObject object = FindObject(base, true);
+  if (object.error != 0) return {};
+  return listener.gate->Exec(object.path, AskedPath(base), argv.subspan(payload), caller_.tgid);
 }
 
 void CallServer::KeepStop(Event event, v1::Judgement judgement, const char* mechanism, int error) {

@@ -40,6 +40,8 @@ class CallServer : public NotifyServer {
   NotifyAnswer CaptureFile(const Listener& listener, const MediatedCall& call, const seccomp_notif& request);
   NotifyAnswer Mediate(const Listener& listener, const MediatedCall& call, const seccomp_notif& request);
   NotifyAnswer CaptureExec(const Listener& listener, const MediatedCall& call, const seccomp_notif& request);
+  Gate::Answer JudgePayload(const Listener& listener, const std::string& exe,
+                            absl::Span<const absl::string_view> argv);
   NotifyAnswer Refuse(const Listener& listener, const seccomp_notif& request);
   void KeepStop(Event event, v1::Judgement judgement, const char* mechanism, int error);
   void FinishFile(const Listener& listener);

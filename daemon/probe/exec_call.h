@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "common/kernel/mediated_calls.h"
 #include "daemon/enforce/caller_lookup.h"
 
@@ -17,6 +19,9 @@ struct ExecCall {
   std::vector<std::string> argv;
   bool argv_cut = false;  // more than what is looked at
 };
+
+// Of a dynamic loader that is started as a program: which argument is the program that it runs; 0 = none.
+size_t LoaderPayload(absl::string_view exe, absl::Span<const absl::string_view> argv);
 
 // False when the caller's memory cannot be read: then the kernel cannot read it either.
 bool CaptureExec(const MediatedCall& call, const seccomp_notif& request, ExecCall* out);

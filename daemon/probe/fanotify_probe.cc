@@ -204,6 +204,10 @@ std::shared_ptr<FanotifyProbe::Session> FanotifyProbe::FindSession(uint64_t numb
   return found == sessions_.end() ? nullptr : found->second;
 }
 
+void FanotifyProbe::CountTurn(uint64_t cgroup_id) {
+  if (options_.shared != nullptr) options_.shared->TurnsOf(~cgroup_id).fetch_add(1, std::memory_order_release);
+}
+
 // Whoever must answer in our place looks no further than this.
 void FanotifyProbe::NoteDescriptor(int fd) {
   if (options_.shared == nullptr) return;
@@ -224,6 +228,7 @@ void FanotifyProbe::RunVerdicts() {
     session->reading = true;
     const uint64_t lost = session->group->Read(
         [&](const FanotifyEvent& asked) { return session->judge->Decide(asked, *session->group, callers); });
+    CountTurn(session->cgroup_id);
     session->reading = false;
     if (lost > 0) queue_->CountLost(lost);
     epoll_event again{.events = EPOLLIN | EPOLLONESHOT, .data = {.u64 = event.data.u64}};

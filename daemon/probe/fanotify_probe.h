@@ -76,6 +76,7 @@ class FanotifyProbe : public Probe {
   void RunVerdicts();
   void RunCloser();
   void NoteDescriptor(int fd);
+  void CountTurn(uint64_t cgroup_id);
   // Its end is the closer's: closing a group waits for programs that wait for answers of other groups.
   std::shared_ptr<Session> MakeSession();
   void Serve(uint64_t key, CallerIdentities& callers);

@@ -36,6 +36,7 @@ class FileCall {
   BrokeredCall ForBroker(const MediatedCall& call, const seccomp_notif& request) const;
   // After kNothing: the call could be read, and is none that changes anything.
   bool changes_nothing() const { return changes_nothing_; }
+  bool cut() const { return cut_; }  // a name is longer than any that there can be
   v1::EventKind kind() const { return record_.kind; }
 
   // Needs nothing of the caller. `resolver` may be null: names are joined, not resolved.

@@ -65,6 +65,8 @@ absl::StatusOr<v1::ArmResponse> SessionManager::Arm(const Caller& caller, const 
   Save(state);
   RETURN_IF_ERROR(
       CheckEnforceable(deps_.policies.FindUnenforceable(state->info.id(), ActiveSources(state->info))));
+  // Before the shim hears that it may try.
+  deps_.policies.GateOf(state->info.id())->SetProving(prove);
   v1::ArmResponse response;
   response.set_prove(prove);
   return response;
@@ -76,6 +78,7 @@ absl::Status SessionManager::Prove(const Caller& caller, const v1::ProveRequest&
     return Refusal(absl::StatusCode::kFailedPrecondition, "NOT_ARMED", "this session is not armed yet");
   }
   ForgetToken(state);
+  deps_.policies.GateOf(state->info.id())->SetProving(false);
   std::vector<v1::ControlState> controls(state->info.controls().begin(), state->info.controls().end());
   const absl::Status proven = EnterProof(state->plan, request, state->proof_required, controls);
   *state->info.mutable_controls() = {controls.begin(), controls.end()};

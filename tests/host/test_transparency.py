@@ -87,7 +87,8 @@ def mirrors(shared_daemon, scripts):
         return json.loads(done.stdout)
 
     groups = (UID, 61007, 61008)
-    yield see([*as_user(UID, groups), *program]), see(shared_daemon.run_words(*program, groups=groups))
+    yield see([*as_user(UID, groups), *program]), see(
+        shared_daemon.run_words(*program, groups=groups, options=("--policy", "default")))
     for fd in (reader, writer, regular):
         os.close(fd)
 

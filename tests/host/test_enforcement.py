@@ -1,0 +1,290 @@
+"""What a policy stops, how the program sees it, and what is stored of it. Each act is tried without enforcement first."""
+import errno
+import json
+import os
+import threading
+
+import pytest
+
+from harness import UID, one, select, wait_until
+
+BASE = "defaults: {command: allow, file_read: allow, file_write: allow, network: allow, unix_socket: allow, signal: allow}\n"
+
+
+def policy(work, rules, name="p.yaml", extra=""):
+    (work / name).write_text(f"version: 1\nname: p\nposture: enforce\n{BASE}{extra}{rules}")
+    return ("--policy", f"./{name}")
+
+
+SECRET = "file_rules: [{name: no-secret, paths: ['${WORKSPACE}/secret/**'], decision: deny, message: 'not {{.Path}}'}]\n"
+NO_WRITE = ("file_rules: [{name: kept, paths: ['${WORKSPACE}/kept', '${WORKSPACE}/tree/**'], "
+            "operations: [write, create, delete, rename, link, symlink, chmod, chown, mkdir, rmdir, mknod], decision: deny}]\n")
+
+# name: (what is done, errno of the failure, kind and mechanism of the row)
+READS = {
+    "plain": ("open('secret/f').read()", "EPERM", "open", "fanotify"),
+    "relative with dots": ("open('x/../secret/./f').read()", "EPERM", "open", "fanotify"),
+    "symbolic link": ("open('link').read()", "EPERM", "open", "fanotify"),
+    "hard link made before": ("open('hard').read()", "EPERM", "open", "fanotify"),
+    "/proc/self/root": ("open('/proc/self/root' + os.getcwd() + '/secret/f').read()", "EPERM", "open", "fanotify"),
+    "/proc/self/cwd": ("open('/proc/self/cwd/secret/f').read()", "EPERM", "open", "fanotify"),
+    "O_PATH reopened": ("os.open(f'/proc/self/fd/{os.open(\"secret/f\", os.O_PATH)}', os.O_RDONLY)", "EPERM", "open", "fanotify"),
+    "descriptor of the directory": ("os.open('f', os.O_RDONLY, dir_fd=os.open('secret', os.O_RDONLY))", "EPERM", "open", "fanotify"),
+    "made new under the name": ("os.open('secret/new', os.O_RDWR | os.O_CREAT, 0o600)", "EACCES", "create", "broker"),
+    "link to it": ("os.link('secret/f', 'stolen')", "EACCES", "link", "broker"),
+    "moved out": ("os.rename('secret/f', 'stolen')", "EACCES", "rename", "broker"),
+    "its directory moved": ("os.rename('secret', 'moved')", "EACCES", "rename", "broker"),
+    "mmap of it": ("__import__('mmap').mmap(os.open('secret/f', os.O_RDONLY), 1, prot=1)", "EPERM", "open", "fanotify"),
+}
+
+WRITES = {
+    "open": ("open('kept', 'w')", "open_write"),
+    "append": ("open('kept', 'a')", "open_write"),
+    "read and write": ("open('kept', 'r+')", "open_write"),
+    "O_TRUNC alone": ("os.open('kept', os.O_RDONLY | os.O_TRUNC)", "open_write"),
+    "through a link": ("open('keptlink', 'w')", "open_write"),
+    "truncate": ("os.truncate('kept', 0)", "truncate"),
+    "unlink": ("os.unlink('kept')", "delete"),
+    "rename over": ("os.rename('other', 'kept')", "rename"),
+    "rename away": ("os.rename('kept', 'gone')", "rename"),
+    "hard link of it": ("os.link('kept', 'alias')", "link"),
+    "chmod": ("os.chmod('kept', 0o777)", "chmod"),
+    "fchmod of a reader": ("os.fchmod(os.open('kept', os.O_RDONLY), 0o777)", "chmod"),
+    "chown": ("os.chown('kept', -1, os.getgid())", "chown"),
+    "create": ("open('tree/new', 'x')", "create"),
+    "O_TMPFILE": ("os.open('tree', os.O_TMPFILE | os.O_RDWR)", "create"),
+    "mkdir": ("os.mkdir('tree/d')", "mkdir"),
+    "mkfifo": ("os.mkfifo('tree/p')", "mknod"),
+    "symlink": ("os.symlink('x', 'tree/l')", "symlink"),
+    "rmdir": ("os.rmdir('tree/sub')", "rmdir"),
+    "behind a dangling link": ("open('dangling', 'w')", "create"),
+    "its parent's directory": ("os.rename('tree', 'wood')", "rename"),
+}
+
+TRY = "import os, errno, sys\ntry:\n    {act}\nexcept OSError as e:\n    print(errno.errorcode[e.errno])\nelse:\n    print('done')\n"
+
+
+def lay_out(work):
+    for folder in ("secret", "x", "tree", "tree/sub"):
+        (work / folder).mkdir()
+    (work / "secret" / "f").write_text("TOP")
+    (work / "kept").write_text("kept")
+    (work / "other").write_text("other")
+    os.link(work / "secret" / "f", work / "hard")
+    os.symlink("secret/f", work / "link")
+    os.symlink("kept", work / "keptlink")
+    os.symlink("tree/made", work / "dangling")
+    for path in work.rglob("*"):
+        os.chown(path, UID, UID, follow_symlinks=False)
+
+
+@pytest.mark.parametrize("act", READS)
+def test_a_file_that_may_not_be_read_is_not_read(daemon, work, python, act):
+    code, error, kind, mechanism = READS[act]
+    lay_out(work)
+    stopped = daemon.run(*python(TRY.format(act=code)), cwd=work, options=policy(work, SECRET))
+    assert stopped.out.decode().split() == [error], stopped
+    rows = select(daemon.events(stopped.name), enforced=True)
+    row = one(rows, kind=kind)
+    assert (row["verdict"], row["mechanism"], row["errno_name"]) == ("deny", mechanism, error), row
+    assert row["rule"] in ("no-secret", "another name of a protected file") and row["message"]
+    free = daemon.run(*python(TRY.format(act=code)), cwd=work, options=("--policy", "observe"))
+    assert free.out.decode().split() == ["done"], free  # the control
+
+
+@pytest.mark.parametrize("act", WRITES)
+def test_a_file_that_may_not_be_changed_is_not_changed(daemon, work, python, act):
+    code, kind = WRITES[act]
+    lay_out(work)
+    stopped = daemon.run(*python(TRY.format(act=code)), cwd=work, options=policy(work, NO_WRITE))
+    assert stopped.out.decode().split() == ["EACCES"], stopped
+    row = one(select(daemon.events(stopped.name), enforced=True), kind=kind)
+    assert (row["rule"], row["mechanism"], row["errno_name"]) == ("kept", "broker", "EACCES"), row
+    assert (work / "kept").read_text() == "kept" and sorted(p.name for p in (work / "tree").iterdir()) == ["sub"]
+    assert daemon.run("cat", "kept", cwd=work, options=policy(work, NO_WRITE)).out == b"kept"
+    free = daemon.run(*python(TRY.format(act=code)), cwd=work, options=("--policy", "observe"))
+    assert free.out.decode().split() == ["done"], free
+
+
+def test_what_could_not_have_happened_anyway_is_not_blamed_on_the_policy(daemon, work, python):
+    lay_out(work)
+    code = "".join(TRY.format(act=act) for act in (
+        "os.mkdir('tree/sub')", "os.unlink('tree/none')", "os.rename('tree/none', 'y')", "open('tree/none')",
+        "os.unlink('')", "os.mkdir('/')", "os.open('kept/x', os.O_WRONLY)", "os.open('kept', os.O_CREAT | os.O_EXCL)",
+        "os.rmdir('x/.')", "os.fchmod(999, 0o600)", "os.mkdir('m' * 256)", "os.mkdir('y/' * 2500)"))
+    free = daemon.run(*python(code), cwd=work, options=("--policy", "observe"))
+    stopped = daemon.run(*python(code), cwd=work, options=policy(work, NO_WRITE))
+    assert stopped.out == free.out, (stopped.out, free.out)
+    assert not select(daemon.events(stopped.name), enforced=True)
+
+
+def test_the_broker_makes_what_the_kernel_would_have_made(daemon, work, python):
+    """Owner, mode, umask, set-group-id directories, sticky ones: the same with and without it."""
+    code = """
+import os, json, stat
+os.umask(0o027)
+os.mkdir('d'); os.mkdir('open', 0o777); os.mkfifo('p', 0o666); os.symlink('t', 'l'); os.link('p', 'p2')
+os.mkdir('sg'); os.chmod('sg', 0o2770); os.mkdir('sg/below'); open('sg/file', 'w').close(); os.chmod('sg/file', 0o4755)
+os.umask(0); os.mkdir('um0', 0o1777)
+os.open('tmp', os.O_CREAT | os.O_WRONLY, 0o640)
+fd = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o600); os.link(f'/proc/self/fd/{fd}', 'named', src_dir_fd=fd)
+os.truncate('tmp', 77); os.ftruncate(os.open('tmp', os.O_RDWR), 33)
+os.makedirs('a/b/c'); os.chdir('a/b'); os.rename('c', '../e'); os.mkdir('../../rel'); os.chdir('../..')
+rows = {}
+for base, dirs, files in os.walk('.'):
+    for name in dirs + files:
+        st = os.lstat(os.path.join(base, name))
+        rows[os.path.join(base, name)] = [oct(st.st_mode), st.st_uid, st.st_gid, st.st_nlink, st.st_size if stat.S_ISREG(st.st_mode) else 0]
+print(json.dumps(rows, sort_keys=True))
+"""
+    results = []
+    for name, options in (("one", ("--policy", "observe")), ("two", policy(work, NO_WRITE))):
+        (work / name).mkdir()
+        os.chown(work / name, UID, UID)
+        (work / name / "p.yaml").write_text((work / "p.yaml").read_text() if (work / "p.yaml").exists() else "")
+        (work / name / "p.yaml").chmod(0o644)
+        results.append(daemon.run(*python(code), cwd=work / name, options=options))
+    assert results[0].status == results[1].status == 0, results
+    first, second = (json.loads(r.out) for r in results)
+    for rows in (first, second):
+        rows.pop("./p.yaml", None)
+    assert first == second
+
+
+def test_programs_are_stopped_by_path_by_name_and_by_their_arguments(daemon, work, python):
+    rules = ("command_rules:\n  - {name: no-id, commands: [/usr/bin/id], decision: deny}\n"
+             "  - {name: no-touch, commands: [touch], args: ['--reference=x'], decision: deny}\n")
+    for argv, expected in ((["id"], 126), (["env", "id"], 126), (["sh", "-c", "/usr/bin/../bin/id"], 126),
+                           (["touch", "--reference=x", "y"], 126), (["touch", "y"], 0), (["true"], 0)):
+        result = daemon.run(*argv, cwd=work, options=policy(work, rules))
+        assert result.status == expected, (argv, result)
+        rows = select(daemon.events(result.name), kind="exec", enforced=True)
+        assert bool(rows) == (expected == 126), (argv, rows)
+        for row in rows:
+            assert row["errno_name"] == "EACCES" and row["rule"] in ("no-id", "no-touch"), row
+    assert daemon.run("id", cwd=work, options=("--policy", "observe")).status == 0
+
+
+def test_a_program_that_is_denied_by_its_file_runs_by_no_other_way(daemon, work, python):
+    rules = "command_rules: [{name: none-here, commands: ['${WORKSPACE}/**'], decision: deny}]\n"
+    for name in ("prog", "script"):
+        path = work / name
+        path.write_bytes(open("/bin/true", "rb").read() if name == "prog" else b"#!/bin/sh\n")
+        path.chmod(0o755)
+    tries = {"by path": ["./prog"], "script": ["./script"], "loader": ["/lib64/ld-linux-x86-64.so.2", "./prog"],
+             "memfd": python("import os\nfd = os.memfd_create('m')\nos.write(fd, open('/bin/true', 'rb').read())\n"
+                             "os.execve(fd, ['x'], {})"),
+             "thread": python("import os, threading\nok = []\ndef go():\n try: os.execv('./prog', ['prog'])\n"
+                              " except PermissionError: ok.append(1)\nt = threading.Thread(target=go); t.start(); t.join()\n"
+                              "raise SystemExit(126 if ok else 0)")}
+    for how, argv in tries.items():
+        stopped = daemon.run(*argv, cwd=work, options=policy(work, rules))
+        assert stopped.status != 0, (how, stopped)
+        assert select(daemon.events(stopped.name), kind="exec", enforced=True), how
+        assert daemon.run(*argv, cwd=work, options=("--policy", "observe")).status == 0, how
+
+
+def test_a_name_that_changes_between_asking_and_opening_gains_nothing(daemon, work, python):
+    """A thread swaps a link all the time: what is opened is judged, not what was named."""
+    lay_out(work)
+    code = """
+import os, threading, time
+stop = False
+def swap():
+    while not stop:
+        for target in ('other', 'kept'):
+            try: os.symlink(target, 'swap.new'); os.rename('swap.new', 'swap')
+            except OSError: pass
+os.symlink('other', 'swap')
+thread = threading.Thread(target=swap); thread.start()
+good = 0
+for i in range(2000):
+    try:
+        with open('swap', 'r+') as f: f.write('X'); good += 1
+    except OSError: pass
+stop = True; thread.join()
+print(good > 0, open('kept').read())
+"""
+    stopped = daemon.run(*python(code), cwd=work, options=policy(work, NO_WRITE), timeout=120)
+    assert stopped.out.decode().split() == ["True", "kept"], stopped
+    (work / "swap").unlink()
+    lay = daemon.run(*python(code.replace("range(2000)", "range(4000)")), cwd=work, options=("--policy", "observe"), timeout=120)
+    assert lay.out.decode().split()[1] != "kept", lay  # the control: without enforcement the race is won
+
+
+def test_a_policy_that_cannot_be_enforced_is_refused_and_best_effort_runs(daemon, work):
+    rules = "signal_rules: [{name: no-signals, signals: ['@all'], target: {type: external}, decision: deny}]\n" \
+            "network_rules: [{name: no-net, cidrs: ['192.0.2.0/24'], decision: deny}]\n"
+    refused = daemon.run("touch", "ran", cwd=work, options=policy(work, rules))
+    assert refused.status == 125 and b"no-net" in refused.err and b"best_effort" in refused.err, refused
+    assert not (work / "ran").exists()
+    runs = daemon.run("touch", "ran", cwd=work, options=policy(work, rules, extra="enforcement: best_effort\n"))
+    assert runs.status == 0 and (work / "ran").exists(), runs
+
+
+def test_why_tells_agent_and_user_what_was_stopped(daemon, work):
+    lay_out(work)
+    am = f"{daemon.bin}/agentmon --socket {daemon.socket}"
+    result = daemon.run("sh", "-c", f"cat secret/f; {am} why; {am} why --json", cwd=work, options=policy(work, SECRET))
+    text, row = result.out.decode().rsplit("\n{", 1)[0], json.loads("{" + result.out.decode().rsplit("\n{", 1)[1])
+    for words in (f"open {work}/secret/f: Operation not permitted", "no-secret, ./p.yaml:5", f"not {work}/secret/f", "cat, pid"):
+        assert words in text, result
+    assert row["rule"] == "no-secret" and row["session"] == daemon.session(result.name)["id"]
+    outside = daemon.am("why", uid=UID)
+    assert outside.status == 0 and b"no-secret" in outside.out
+    nothing = daemon.run("sh", "-c", f"cat /nonexistent; {am} why", cwd=work, options=policy(work, SECRET))
+    assert nothing.status == 1 and b"nothing was stopped" in nothing.err
+
+
+def test_a_policy_switch_reaches_files_that_were_allowed_and_cached(daemon, work):
+    lay_out(work)
+    loop = "while :; do cat secret/f >/dev/null 2>&1 && echo y || echo n; sleep 0.05; done > x/log"
+    with daemon.running("sh", "-c", loop, cwd=work, options=policy(work, "", "open.yaml")) as (_, name):
+        last = lambda: (work / "x" / "log").read_text().split()[-1:]  # noqa: E731
+        wait_until(lambda: last() == ["y"], 10, "it reads")
+        policy(work, SECRET)
+        assert daemon.am("session", "set-policy", name, "--policy", str(work / "p.yaml"), uid=UID, cwd=work).status == 0
+        wait_until(lambda: last() == ["n"], 10, "it is stopped")
+        assert daemon.am("session", "set-policy", name, "--policy", str(work / "open.yaml"), uid=UID, cwd=work).status == 0
+        wait_until(lambda: last() == ["y"], 10, "it reads again")
+
+
+def test_over_kills_of_the_daemon_nothing_denied_succeeds_and_nobody_waits_long(own_daemon, work, python):
+    lay_out(work)
+    code = """
+import os, time
+leaked = 0; worst = 0.0; denied = 0
+while not os.path.exists('stop'):
+    began = time.monotonic()
+    try: open('secret/f').read(); leaked += 1
+    except PermissionError: denied += 1
+    try: os.rename('secret/f', 'stolen'); leaked += 1
+    except PermissionError: denied += 1
+    worst = max(worst, time.monotonic() - began)
+print(leaked, denied > 100, worst < 5)
+"""
+    result = []
+    run = threading.Thread(target=lambda: result.append(
+        own_daemon.run(*python(code), cwd=work, options=policy(work, SECRET), timeout=120)))
+    run.start()
+    try:
+        wait_until(lambda: own_daemon.status()["sessions"] == 1, 20, "it runs")
+        for _ in range(5):
+            own_daemon.kill()
+            own_daemon.start()
+    finally:
+        (work / "stop").touch()
+        run.join()
+    assert result[0].out.decode().split() == ["0", "True", "True"], result
+
+
+def test_without_a_daemon_what_is_asked_is_denied(own_daemon, work):
+    lay_out(work)
+    loop = "while [ ! -e stop ]; do cat secret/f other 2>/dev/null; : ; done > x/log; echo end >> x/log"
+    with own_daemon.running("sh", "-c", loop, cwd=work, options=policy(work, SECRET)) as (process, _):
+        wait_until(lambda: b"other" in (work / "x" / "log").read_bytes(), 10, "it reads")
+        own_daemon.kill()
+        (work / "stop").touch()
+        process.wait(20)
+        assert b"TOP" not in (work / "x" / "log").read_bytes()
+        own_daemon.start()
