@@ -38,6 +38,7 @@ enum am_type {
   AM_SEND = 9,
   AM_UNIX_CONNECT = 10,
   AM_UNIX_SEND = 11,
+  AM_EVENT = 12,        /* made in user space by what has judged an act */
   AM_TYPE_COUNT = 16,   /* size of the count of lost records, by type */
 };
 
@@ -108,6 +109,8 @@ struct am_file {
   am_u32 new_path_len;
   am_u32 pad;
 };
+
+/* AM_EVENT: the header, and then a serialized agentmon.v1.Event with kind, detail and judgement. */
 
 /* AM_CONNECT, AM_BIND, AM_LISTEN, AM_SEND. Addresses in network order; IPv4 in the first four bytes. */
 struct am_sock {

@@ -42,9 +42,9 @@ void HoldStandardDescriptors() {
   if (fd > STDERR_FILENO) close(fd);
 }
 
-NotifyResult InstallFilter(bool wanted) {
-  if (!wanted) return {-1, "not asked for"};
-  absl::StatusOr<UniqueFd> listener = InstallNotifyFilter();
+NotifyResult InstallFilter(const v1::AttachResponse& attached) {
+  if (!attached.notify()) return {-1, "not asked for"};
+  absl::StatusOr<UniqueFd> listener = InstallNotifyFilter({}, attached.plan().ask_exec());
   if (!listener.ok()) return {-1, std::string(listener.status().message())};
   return {listener->Release(), ""};  // close-on-exec
 }
@@ -69,14 +69,14 @@ void JoinSession(const ShimOptions& options, std::string token) {
   if (!connection.ok()) Fail(kExitOwnFailure, connection.status().message());
   if (absl::Status room = CheckHeadroom(kGrpcClient); !room.ok()) Fail(kExitOwnFailure, room.message());
 
-  std::promise<bool> attached;
+  std::promise<v1::AttachResponse> attached;
   std::promise<NotifyResult> filtered;
   std::promise<void> armed;
   std::thread rpc([&] {
     SessionClient client(std::move(*connection), std::move(token));
     absl::StatusOr<v1::AttachResponse> response = client.Attach(options.namespace_error);
     if (!response.ok()) Fail(kExitOwnFailure, response.status().message());
-    attached.set_value(response->notify());
+    attached.set_value(*response);
     const NotifyResult notify = filtered.get_future().get();
     if (absl::Status s = client.Arm(notify.fd, notify.error); !s.ok()) Fail(kExitOwnFailure, s.message());
     armed.set_value();

@@ -22,6 +22,7 @@ enum class FileAct : uint8_t {
   kChmod,
   kChown,
   kTruncate,
+  kExec,
 };
 
 // Positions of arguments, 0 to 5; -1 = the call has none.
@@ -31,7 +32,7 @@ struct MediatedCall {
   int8_t dirfd = -1;  // directory of `path`; without it the current directory
   int8_t path = -1;   // address of the name
   int8_t flags = -1;  // open(2) flags, AT_* flags, or the address of struct open_how
-  int8_t value = -1;  // mode, uid (the gid follows it), or length
+  int8_t value = -1;  // mode (of mknod the device follows it), uid (the gid follows it), length, RENAME_* flags, or the address of argv
   int8_t new_dirfd = -1;
   int8_t new_path = -1;      // rename, link: new name; symlink: target
   int8_t fd = -1;            // the object itself, by descriptor
@@ -51,7 +52,13 @@ inline constexpr MediatedCall kMediatedCalls[] = {
     {.name = "unlinkat", .act = FileAct::kUnlink, .dirfd = 0, .path = 1, .flags = 2},
     {.name = "rename", .act = FileAct::kRename, .path = 0, .new_path = 1},
     {.name = "renameat", .act = FileAct::kRename, .dirfd = 0, .path = 1, .new_dirfd = 2, .new_path = 3},
-    {.name = "renameat2", .act = FileAct::kRename, .dirfd = 0, .path = 1, .new_dirfd = 2, .new_path = 3},
+    {.name = "renameat2",
+     .act = FileAct::kRename,
+     .dirfd = 0,
+     .path = 1,
+     .value = 4,
+     .new_dirfd = 2,
+     .new_path = 3},
     {.name = "link", .act = FileAct::kLink, .path = 0, .new_path = 1},
     {.name = "linkat",
      .act = FileAct::kLink,
@@ -77,6 +84,9 @@ inline constexpr MediatedCall kMediatedCalls[] = {
     {.name = "fchownat", .act = FileAct::kChown, .dirfd = 0, .path = 1, .flags = 4, .value = 2},
     {.name = "truncate", .act = FileAct::kTruncate, .path = 0, .value = 1},
     {.name = "ftruncate", .act = FileAct::kTruncate, .value = 1, .fd = 0},
+    // Only where the session's plan asks for it.
+    {.name = "execve", .act = FileAct::kExec, .path = 0, .value = 1},
+    {.name = "execveat", .act = FileAct::kExec, .dirfd = 0, .path = 1, .flags = 4, .value = 2},
     // 32-bit x86 only.
     {.name = "chown32", .act = FileAct::kChown, .path = 0, .value = 1},
     {.name = "lchown32", .act = FileAct::kChown, .path = 0, .value = 1},

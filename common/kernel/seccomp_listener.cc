@@ -20,6 +20,18 @@
 
 namespace agentmon {
 
+namespace {
+
+bool Send(int listener, seccomp_notif_resp* response) {
+  int sent;
+  do {
+    sent = ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, response);
+  } while (sent != 0 && errno == EINTR);
+  return sent == 0;
+}
+
+}  // namespace
+
 absl::Status CheckSeccompListener(int fd) {
   char target[64] = {};
   const std::string link = absl::StrCat("/proc/self/fd/", fd);
@@ -41,11 +53,14 @@ bool ContinueNotify(int listener, uint64_t id) {
   seccomp_notif_resp response{};
   response.id = id;
   response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-  int sent;
-  do {
-    sent = ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);
-  } while (sent != 0 && errno == EINTR);
-  return sent == 0;
+  return Send(listener, &response);
+}
+
+bool AnswerNotify(int listener, uint64_t id, int error) {
+  seccomp_notif_resp response{};
+  response.id = id;
+  response.error = -error;
+  return Send(listener, &response);
 }
 
 bool NotifyIdValid(int listener, uint64_t id) {

@@ -358,6 +358,7 @@ v1::Judgement ToJudgement(const Snapshot& snapshot, const Verdict& verdict, cons
   out.set_rule(text.rule);
   out.set_file(text.file);
   out.set_line(text.at.line);
+  out.set_message(text.message);
   return out;
 }
 

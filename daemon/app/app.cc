@@ -134,7 +134,8 @@ absl::Status App::StartSessions() {
                       });
   sessions_->Recover(observation_->daemon_lost_ns());
   observation_->TakeOverListeners(
-      [this](uint64_t cgroup) { return !sessions_->SessionOfCgroup(cgroup).empty(); });
+      [this](uint64_t cgroup) { return !sessions_->SessionOfCgroup(cgroup).empty(); },
+      [this](uint64_t cgroup) { return policies_->GateOf(sessions_->SessionOfCgroup(cgroup)); });
   return absl::OkStatus();
 }
 

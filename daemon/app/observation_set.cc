@@ -44,14 +44,17 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskR
       set->Missing(v1::NETWORK, network.status());
   }
   const auto dedupe = std::make_shared<OpenDedupe>();
+  const auto permits = std::make_shared<ExecPermits>();
   NotifyProbe::Options notify;
   notify.dedupe = dedupe;
+  notify.permits = permits;
   if (set->holder_ != nullptr) {
     notify.shared = &set->holder_->shared();
     set->notify_ = std::make_unique<NotifyProbe>(core, notify);
   }
   FanotifyProbe::Options fanotify;
   fanotify.dedupe = dedupe;
+  fanotify.permits = permits;
   set->fanotify_ = std::make_unique<FanotifyProbe>(core, fanotify);
   return set;
 }
@@ -120,12 +123,14 @@ bool ObservationSet::Settled(uint64_t cgroup_id) {
   return fanotify_ == nullptr || fanotify_->Settled(cgroup_id);
 }
 
-absl::Status ObservationSet::AddMounts(uint64_t cgroup_id, pid_t pid) {
+absl::Status ObservationSet::AddMounts(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) {
   if (fanotify_ == nullptr) return absl::UnavailableError(missing_[v1::FANOTIFY]);
-  return fanotify_->AddSession(cgroup_id, pid);
+  return fanotify_->AddSession(cgroup_id, pid, std::move(gate));
 }
 
-void ObservationSet::TakeOverListeners(const std::function<bool(uint64_t)>& is_session) {
+void ObservationSet::TakeOverListeners(
+    const std::function<bool(uint64_t)>& is_session,
+    const std::function<std::shared_ptr<Gate>(uint64_t cgroup_id)>& gate_of) {
   if (holder_ == nullptr) return;
   for (HolderClient::Held& held : holder_->TakeHeld()) {
     absl::Status taken = absl::NotFoundError("not a session any more");
@@ -133,7 +138,7 @@ void ObservationSet::TakeOverListeners(const std::function<bool(uint64_t)>& is_s
       const auto unseen = holder_->TakeOver(held.cgroup_id);
       if (unseen.ok()) CountUnseen(held.cgroup_id, "the daemon was away", *unseen);
       // Also when the holder is gone: then nobody else answers.
-      taken = notify_->AddListener(held.cgroup_id, std::move(held.listener));
+      taken = notify_->AddListener(held.cgroup_id, std::move(held.listener), gate_of(held.cgroup_id));
     }
     if (!taken.ok()) holder_->Remove(held.cgroup_id).IgnoreError();
   }
@@ -181,11 +186,15 @@ absl::Status ObservationSet::RestartHolder() {
   return WatchHolder();
 }
 
-absl::Status ObservationSet::AddListener(uint64_t cgroup_id, UniqueFd listener) {
+void ObservationSet::PolicyChanged(uint64_t cgroup_id) {
+  if (fanotify_ != nullptr) fanotify_->PolicyChanged(cgroup_id);
+}
+
+absl::Status ObservationSet::AddListener(uint64_t cgroup_id, UniqueFd listener, std::shared_ptr<Gate> gate) {
   if (notify_ == nullptr || holder_lost_) return absl::UnavailableError(missing_[v1::NOTIFY]);
   RETURN_IF_ERROR(CheckSeccompListener(listener.get()));
   RETURN_IF_ERROR(holder_->Add(cgroup_id, listener.get()));
-  return notify_->AddListener(cgroup_id, std::move(listener));
+  return notify_->AddListener(cgroup_id, std::move(listener), std::move(gate));
 }
 
 absl::StatusOr<int> ObservationSet::CollectTree(pid_t root,

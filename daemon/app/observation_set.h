@@ -33,15 +33,17 @@ class ObservationSet : public Observation {
   // Records go to the sink from now on.
   void Start(RecordSink& sink, Unseen unseen);
   // Serves the listeners that the holder kept, of those cgroups that are still sessions.
-  void TakeOverListeners(const std::function<bool(uint64_t cgroup_id)>& is_session);
+  void TakeOverListeners(const std::function<bool(uint64_t cgroup_id)>& is_session,
+                         const std::function<std::shared_ptr<Gate>(uint64_t cgroup_id)>& gate_of);
   // CLOCK_BOOTTIME at which the daemon before this one was lost; 0 = not known.
   uint64_t daemon_lost_ns() const { return holder_ == nullptr ? 0 : holder_->alone_since_ns(); }
 
   absl::Status AddSession(uint64_t cgroup_id, int own_fd) override;
   void RemoveSession(uint64_t cgroup_id) override;
   bool Settled(uint64_t cgroup_id) override;
-  absl::Status AddMounts(uint64_t cgroup_id, pid_t pid) override;
-  absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener) override;
+  absl::Status AddMounts(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) override;
+  absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener, std::shared_ptr<Gate> gate) override;
+  void PolicyChanged(uint64_t cgroup_id) override;
   absl::StatusOr<int> CollectTree(pid_t root, const std::function<absl::Status(pid_t)>& move_one) override;
   absl::StatusOr<uint64_t> AddWatch(pid_t root) override;
   void SessionMembersChanged() override;

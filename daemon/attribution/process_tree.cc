@@ -33,6 +33,7 @@ void ProcessTree::Seed(const SeedProcess& seed) {
 }
 
 void ProcessTree::Learn(const Decoded& decoded) {
+  if (decoded.event.judgement().enforced()) return;  // it was stopped: nothing has changed
   switch (decoded.event.kind()) {
     case v1::FORK:
       return OnFork(decoded);

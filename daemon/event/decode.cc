@@ -214,6 +214,16 @@ bool DecodeUnix(absl::Span<const uint8_t> bytes, v1::EventKind kind, Event* even
   return true;
 }
 
+// What the header says is put over it afterwards.
+bool DecodeEvent(absl::Span<const uint8_t> bytes, Event* event) {
+  const absl::Span<const uint8_t> body = bytes.subspan(sizeof(am_header));
+  Event judged;
+  if (!judged.ParseFromArray(body.data(), static_cast<int>(body.size()))) return false;
+  if (!v1::EventKind_IsValid(judged.kind()) || judged.kind() == v1::EVENT_KIND_UNSPECIFIED) return false;
+  *event = std::move(judged);
+  return true;
+}
+
 bool DecodeDetail(uint16_t type, absl::Span<const uint8_t> bytes, Event* event) {
   switch (type) {
     case AM_EXEC:
@@ -238,6 +248,8 @@ bool DecodeDetail(uint16_t type, absl::Span<const uint8_t> bytes, Event* event) 
       return DecodeUnix(bytes, v1::UNIX_CONNECT, event);
     case AM_UNIX_SEND:
       return DecodeUnix(bytes, v1::UNIX_SEND, event);
+    case AM_EVENT:
+      return DecodeEvent(bytes, event);
     default:
       return false;
   }
@@ -270,10 +282,10 @@ absl::StatusOr<Decoded> Decode(absl::Span<const uint8_t> record, int64_t boot_to
     return absl::InvalidArgumentError(absl::StrCat("record: unknown source ", h.source));
   }
   Decoded decoded;
-  FillCommon(h, boot_to_wall_ns, &decoded.event);
   if (!DecodeDetail(h.type, record.first(h.size), &decoded.event)) {
     return absl::InvalidArgumentError(absl::StrCat("record: malformed, type ", h.type));
   }
+  FillCommon(h, boot_to_wall_ns, &decoded.event);
   decoded.cgroup_id = h.cgroup_id;
   decoded.tid = h.tid;
   return decoded;

@@ -333,7 +333,8 @@ void Policies::RunNext(uid_t uid) {
 void Policies::Begin(const v1::Session& session, const PreparedPtr& prepared) {
   SessionEntry& entry = sessions_[session.id()];
   entry.request = std::move(prepared->request);
-  entry.current = std::make_unique<policy::CurrentSnapshot>(std::move(prepared->compiled.snapshot));
+  entry.current = std::make_shared<policy::CurrentSnapshot>(std::move(prepared->compiled.snapshot));
+  entry.gate = std::make_shared<Gate>(entry.current, entry.request.owner.groups);
   entry.layers = std::move(prepared->compiled.layers);
   entry.sent_patterns = prepared->compiled.sent_patterns;
   entry.library_generation = prepared->library_generation;
@@ -348,6 +349,7 @@ void Policies::SetFirstProcess(const std::string& session, pid_t pid) {
   if (it == sessions_.end()) return;
   it->second.judged.first_process = pid;
   it->second.judged.terminals.AddOf(pid);
+  it->second.gate->SetFirstProcess(pid);
 }
 
 void Policies::Recover(const v1::Session& session) {
@@ -374,7 +376,8 @@ void Policies::Recover(const v1::Session& session) {
   }
   entry.layers = std::move(compiled.layers);
   entry.sent_patterns = compiled.sent_patterns;
-  entry.current = std::make_unique<policy::CurrentSnapshot>(std::move(compiled.snapshot));
+  entry.current = std::make_shared<policy::CurrentSnapshot>(std::move(compiled.snapshot));
+  entry.gate = std::make_shared<Gate>(entry.current, entry.request.owner.groups);
   if (session.has_first_process()) SetFirstProcess(session.id(), session.first_process().pid());
 }
 
@@ -412,6 +415,7 @@ void Policies::SetPolicy(const std::string& session, v1::PolicyChoice choice, Do
 }
 
 void Policies::Judge(Event* event) {
+  if (event->has_judgement()) return;  // by who has stopped it
   const auto it = sessions_.find(event->session());
   if (it != sessions_.end()) judge_.Apply(*it->second.current->Get(), it->second.judged, event);
 }
@@ -457,6 +461,11 @@ std::string Policies::FindGap(const std::string& session, const std::set<v1::Sou
   it->second.not_enforced = gap.observed + gap.none;
   if (it->second.not_enforced == 0) return "";
   return absl::StrCat(gap.observed, " rules are recorded and not enforced, ", gap.none, " are not even seen");
+}
+
+std::shared_ptr<Gate> Policies::GateOf(const std::string& session) const {
+  const auto it = sessions_.find(session);
+  return it == sessions_.end() ? nullptr : it->second.gate;
 }
 
 std::shared_ptr<const policy::Snapshot> Policies::SnapshotOf(const std::string& session) const {

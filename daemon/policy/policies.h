@@ -18,6 +18,7 @@
 #include "common/base/task_runner.h"
 #include "common/base/worker_pool.h"
 #include "common/policy/current.h"
+#include "daemon/policy/gate.h"
 #include "daemon/limits/limit_plan.h"
 #include "daemon/policy/judge.h"
 #include "daemon/policy/policy_library.h"
@@ -92,6 +93,8 @@ class Policies {
   v1::PolicyState Describe(const std::string& session, bool rules, const std::set<v1::Source>& sources) const;
   // Finds what nothing enforces in a session with these sources; one line for NOT_ENFORCED, empty = nothing.
   std::string FindGap(const std::string& session, const std::set<v1::Source>& sources);
+  // Null when the session is not known. Outlives the session for whoever holds it.
+  std::shared_ptr<Gate> GateOf(const std::string& session) const;
   // How each rule of a compiled policy would be enforced in a session with these sources.
   std::vector<v1::RuleEnforcement> Enforcement(const policy::Snapshot& snapshot,
                                                const std::set<v1::Source>& sources,
@@ -107,7 +110,8 @@ class Policies {
  private:
   struct SessionEntry {
     PolicyRequest request;
-    std::unique_ptr<policy::CurrentSnapshot> current;
+    std::shared_ptr<policy::CurrentSnapshot> current;
+    std::shared_ptr<Gate> gate;
     std::vector<policy::LayerInput> layers;
     uint64_t generation = 1, library_generation = 0;
     uint64_t choices = 0;  // counts SetPolicy: what was compiled for an earlier choice is not used

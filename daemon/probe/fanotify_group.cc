@@ -27,8 +27,11 @@
 namespace agentmon {
 namespace {
 
-constexpr uint64_t kEvents = FAN_OPEN | FAN_CLOSE_WRITE;
+constexpr uint64_t kHeard = FAN_OPEN | FAN_CLOSE_WRITE;
+constexpr uint64_t kAsked = FAN_OPEN_PERM | FAN_OPEN_EXEC_PERM | FAN_CLOSE_WRITE;
 constexpr size_t kReadBytes = 4096;  // some 170 events, each with an open descriptor
+// Each of these waits until those before it are answered.
+constexpr size_t kAskedReadBytes = 8 * FAN_EVENT_METADATA_LEN;
 
 absl::Status CheckOwnNamespace(int process, pid_t pid) {
   struct stat own {};
@@ -82,7 +85,7 @@ bool IsUnwatchedFileSystem(absl::string_view fs_type) {
   return std::find(std::begin(kTypes), std::end(kTypes), fs_type) != std::end(kTypes);
 }
 
-absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Create(pid_t pid) {
+absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Create(pid_t pid, FanotifyMode mode) {
   // Everything below is looked up from this descriptor, so that it is of one process even if its number is
   // reused.
   UniqueFd process(open(absl::StrCat("/proc/", pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -93,21 +96,26 @@ absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Create(pid_t pid) 
   UniqueFd root(openat(process.get(), "root", O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!root.valid()) return ErrnoStatus(errno, "open the session's root");
 
-  UniqueFd group(fanotify_init(FAN_CLASS_NOTIF | FAN_CLOEXEC | FAN_NONBLOCK,
-                               O_RDONLY | O_CLOEXEC | O_LARGEFILE | O_NOATIME));
+  // One that is asked must not lose a question: what is lost is allowed.
+  const unsigned kind = mode == FanotifyMode::kHear
+                            ? FAN_CLASS_NOTIF
+                            : FAN_CLASS_CONTENT | FAN_UNLIMITED_QUEUE | FAN_UNLIMITED_MARKS | FAN_REPORT_TID;
+  UniqueFd group(fanotify_init(kind | FAN_CLOEXEC | FAN_NONBLOCK, O_RDONLY | O_CLOEXEC | O_LARGEFILE | O_NOATIME));
   if (!group.valid() && errno == EMFILE) {
     return absl::ResourceExhaustedError("no fanotify groups are left (fs.fanotify.max_user_groups)");
   }
   if (!group.valid()) return ErrnoStatus(errno, "fanotify_init");
   return std::unique_ptr<FanotifyGroup>(
-      new FanotifyGroup(std::move(group), std::move(mountinfo), std::move(root)));
+      new FanotifyGroup(mode, std::move(group), std::move(mountinfo), std::move(root)));
 }
 
 absl::StatusOr<int> FanotifyGroup::MarkMounts() {
   ASSIGN_OR_RETURN(const std::string text, ReadFromStart(mountinfo_.get()));
   int marks = 0;
   for (const Mount& mount : ParseMountinfo(text)) {
-    if (!IsUnwatchedFileSystem(mount.fs_type) && MarkMount(mount.id, mount.mount_point)) ++marks;
+    const bool watched = !IsUnwatchedFileSystem(mount.fs_type) ||
+                         (mode_ == FanotifyMode::kAskProcToo && mount.fs_type == "proc");
+    if (watched && MarkMount(mount.id, mount.mount_point)) ++marks;
   }
   if (marks == 0) return absl::NotFoundError("none of the session's mounts could be marked");
   return marks;
@@ -129,14 +137,23 @@ bool FanotifyGroup::MarkMount(int id, const std::string& mount_point) {
   }
   char path[64];
   snprintf(path, sizeof(path), "/proc/self/fd/%d", fd.get());
-  return fanotify_mark(group_.get(), FAN_MARK_ADD | FAN_MARK_MOUNT, kEvents, AT_FDCWD, path) == 0;
+  return fanotify_mark(group_.get(), FAN_MARK_ADD | FAN_MARK_MOUNT, asks() ? kAsked : kHeard, AT_FDCWD,
+                       path) == 0;
 }
 
-uint64_t FanotifyGroup::Read(const std::function<void(const FanotifyEvent&)>& on_event) {
+void FanotifyGroup::Answer(int fd, bool allow) {
+  const fanotify_response response{fd, static_cast<uint32_t>(allow ? FAN_ALLOW : FAN_DENY)};
+  ssize_t n;
+  do {
+    n = write(group_.get(), &response, sizeof(response));
+  } while (n < 0 && errno == EINTR);
+}
+
+uint64_t FanotifyGroup::Read(const std::function<bool(const FanotifyEvent&)>& on_event) {
   alignas(fanotify_event_metadata) char buffer[kReadBytes];
   uint64_t lost = 0;
   for (;;) {
-    const ssize_t n = read(group_.get(), buffer, sizeof(buffer));
+    const ssize_t n = read(group_.get(), buffer, asks() ? kAskedReadBytes : sizeof(buffer));
     if (n < 0 && errno == EAGAIN) return lost;
     if (n < 0 && errno == EBADF) return lost;
     if (n < 0 && errno == EINTR) continue;
@@ -153,19 +170,27 @@ uint64_t FanotifyGroup::Read(const std::function<void(const FanotifyEvent&)>& on
       FanotifyEvent event;
       event.pid = meta->pid;
       event.opened = (meta->mask & FAN_OPEN) != 0;
+      event.asks_open = (meta->mask & FAN_OPEN_PERM) != 0;
+      event.asks_exec = (meta->mask & FAN_OPEN_EXEC_PERM) != 0;
       event.closed_after_write = (meta->mask & FAN_CLOSE_WRITE) != 0;
       event.path = PathOfFd(fd.get());
       event.fd = fd.get();
-      on_event(event);
+      const bool allow = on_event(event);
+      if (event.asks_open || event.asks_exec) Answer(fd.get(), allow);
     }
   }
 }
 
+void FanotifyGroup::ForgetIgnored() {
+  fanotify_mark(group_.get(), FAN_MARK_FLUSH, 0, AT_FDCWD, nullptr);  // leaves the marks of mounts
+}
+
 void FanotifyGroup::IgnoreOpens(int fd) {
+  const uint64_t event = asks() ? FAN_OPEN_PERM : FAN_OPEN;
   constexpr unsigned kFlags = FAN_MARK_ADD | FAN_MARK_IGNORED_MASK;
-  if (fanotify_mark(group_.get(), kFlags | FAN_MARK_EVICTABLE, FAN_OPEN, fd, nullptr) == 0) return;
+  if (fanotify_mark(group_.get(), kFlags | FAN_MARK_EVICTABLE, event, fd, nullptr) == 0) return;
   // An older kernel, or no marks left: then its opens go on raising events.
-  if (errno == EINVAL) fanotify_mark(group_.get(), kFlags, FAN_OPEN, fd, nullptr);
+  if (errno == EINVAL) fanotify_mark(group_.get(), kFlags, event, fd, nullptr);
 }
 
 }  // namespace agentmon

@@ -4,6 +4,8 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -43,8 +45,12 @@ absl::Status FanotifyProbe::Attach(RecordSink& sink) {
   wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_.valid()) return ErrnoStatus(errno, "eventfd");
   RETURN_IF_ERROR(Watch(epoll_.get(), wake_.get(), EPOLLIN, kWakeKey));
+  asked_epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  if (!asked_epoll_.valid()) return ErrnoStatus(errno, "epoll_create1");
+  RETURN_IF_ERROR(Watch(asked_epoll_.get(), wake_.get(), EPOLLIN, kWakeKey));
   queue_ = RecordQueue::Create(core_, sink, options_.queue_bytes);
   reader_ = std::thread([this] { Run(); });
+  for (int i = 0; i < options_.verdict_threads; ++i) verdict_threads_.emplace_back([this] { RunVerdicts(); });
   return absl::OkStatus();
 }
 
@@ -53,11 +59,12 @@ FanotifyProbe::~FanotifyProbe() {
   stopping_ = true;
   [[maybe_unused]] const int r = eventfd_write(wake_.get(), 1);
   reader_.join();
+  for (std::thread& thread : verdict_threads_) thread.join();
 }
 
 ProbeStats FanotifyProbe::Stats() const { return queue_ != nullptr ? queue_->Stats() : ProbeStats{}; }
 
-absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid) {
+absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) {
   {
     absl::MutexLock lock(&mutex_);
     if (numbers_.contains(cgroup_id)) return absl::AlreadyExistsError("the session is watched already");
@@ -68,22 +75,45 @@ absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid) {
   }
   auto session = std::make_shared<Session>();
   session->cgroup_id = cgroup_id;
-  ASSIGN_OR_RETURN(session->group, FanotifyGroup::Create(pid));
-  if (const auto marks = session->group->MarkMounts(); !marks.ok()) return marks.status();
-  const int events_fd = session->group->fd();
-  const int mounts_fd = session->group->mounts_fd();
-
-  absl::MutexLock lock(&mutex_);
-  const uint64_t number = next_number_++;
-  sessions_[number] = std::move(session);
-  numbers_[cgroup_id] = number;
-  absl::Status status = Watch(epoll_.get(), events_fd, EPOLLIN, EventsKey(number));
-  if (status.ok()) status = Watch(epoll_.get(), mounts_fd, EPOLLPRI, MountsKey(number));
-  if (!status.ok()) {
-    sessions_.erase(number);
-    numbers_.erase(cgroup_id);
+  const FanotifyMode mode = gate == nullptr              ? FanotifyMode::kHear
+                            : gate->SpeaksOf("/proc")    ? FanotifyMode::kAskProcToo
+                                                         : FanotifyMode::kAsk;
+  ASSIGN_OR_RETURN(session->group, FanotifyGroup::Create(pid, mode));
+  if (gate != nullptr) {
+    session->judge = std::make_unique<OpenJudge>(cgroup_id, std::move(gate),
+                                                 OpenRecords{queue_, options_.dedupe, options_.permits});
   }
+  uint64_t number;
+  {
+    absl::MutexLock lock(&mutex_);
+    number = next_number_++;
+    sessions_[number] = session;
+    numbers_[cgroup_id] = number;
+  }
+  // Served before it is marked: the first question may come at once.
+  absl::Status status = WatchSession(*session, number);
+  if (status.ok()) status = session->group->MarkMounts().status();
+  if (!status.ok()) RemoveSession(cgroup_id);
   return status;
+}
+
+absl::Status FanotifyProbe::WatchSession(const Session& session, uint64_t number) {
+  if (session.judge == nullptr) {
+    RETURN_IF_ERROR(Watch(epoll_.get(), session.group->fd(), EPOLLIN, EventsKey(number)));
+  } else {
+    RETURN_IF_ERROR(Watch(asked_epoll_.get(), session.group->fd(), EPOLLIN | EPOLLONESHOT, EventsKey(number)));
+  }
+  return Watch(epoll_.get(), session.group->mounts_fd(), EPOLLPRI, MountsKey(number));
+}
+
+void FanotifyProbe::PolicyChanged(uint64_t cgroup_id) {
+  std::shared_ptr<Session> session;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto number = numbers_.find(cgroup_id);
+    if (number != numbers_.end()) session = sessions_.at(number->second);
+  }
+  if (session != nullptr && session->judge != nullptr) session->group->ForgetIgnored();
 }
 
 void FanotifyProbe::RemoveSession(uint64_t cgroup_id) {
@@ -118,14 +148,35 @@ void FanotifyProbe::Run() {
   }
 }
 
-void FanotifyProbe::Serve(uint64_t key, CallerIdentities& callers) {
-  std::shared_ptr<Session> session;
-  {
-    absl::MutexLock lock(&mutex_);
-    const auto found = sessions_.find(key >> 1);
-    if (found == sessions_.end()) return;
-    session = found->second;
+std::shared_ptr<FanotifyProbe::Session> FanotifyProbe::FindSession(uint64_t number) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = sessions_.find(number);
+  return found == sessions_.end() ? nullptr : found->second;
+}
+
+void FanotifyProbe::RunVerdicts() {
+  // Somebody waits for each of its answers.
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), -20);
+  CallerIdentities callers;
+  epoll_event event;
+  while (!stopping_) {
+    if (epoll_wait(asked_epoll_.get(), &event, 1, -1) != 1 || stopping_) continue;
+    const std::shared_ptr<Session> session = FindSession(event.data.u64 >> 1);
+    if (session == nullptr) continue;
+    session->reading = true;
+    const uint64_t lost = session->group->Read([&](const FanotifyEvent& asked) {
+      return session->judge->Decide(asked, *session->group, callers);
+    });
+    session->reading = false;
+    if (lost > 0) queue_->CountLost(lost);
+    epoll_event again{.events = EPOLLIN | EPOLLONESHOT, .data = {.u64 = event.data.u64}};
+    epoll_ctl(asked_epoll_.get(), EPOLL_CTL_MOD, session->group->fd(), &again);
   }
+}
+
+void FanotifyProbe::Serve(uint64_t key, CallerIdentities& callers) {
+  const std::shared_ptr<Session> session = FindSession(key >> 1);
+  if (session == nullptr) return;
   if (key == MountsKey(key >> 1)) {
     // A mount that cannot be marked is not seen; its session goes on.
     if (const auto marks = session->group->MarkMounts(); !marks.ok())
@@ -134,7 +185,10 @@ void FanotifyProbe::Serve(uint64_t key, CallerIdentities& callers) {
   }
   session->reading = true;
   const uint64_t lost =
-      session->group->Read([&](const FanotifyEvent& event) { Record(*session, event, callers); });
+      session->group->Read([&](const FanotifyEvent& event) {
+        Record(*session, event, callers);
+        return true;
+      });
   session->reading = false;
   if (lost > 0) queue_->CountLost(lost);
 }

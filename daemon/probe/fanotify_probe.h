@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -15,6 +16,7 @@
 #include "daemon/probe/caller.h"
 #include "daemon/probe/fanotify_group.h"
 #include "daemon/probe/open_dedupe.h"
+#include "daemon/probe/open_judge.h"
 #include "daemon/probe/probe.h"
 #include "daemon/probe/record_queue.h"
 
@@ -29,7 +31,9 @@ class FanotifyProbe : public Probe {
   struct Options {
     size_t queue_bytes = size_t{8} << 20;
     size_t max_sessions = 100;  // of the 128 groups that root has by default, other programs need some
-    std::shared_ptr<OpenDedupe> dedupe;  // shared with the notify probe; may be null
+    std::shared_ptr<OpenDedupe> dedupe;    // shared with the notify probe; may be null
+    std::shared_ptr<ExecPermits> permits;  // likewise
+    int verdict_threads = 2;
   };
   // Core thread. `core` must outlive the probe.
   FanotifyProbe(TaskRunner& core, Options options);
@@ -39,8 +43,11 @@ class FanotifyProbe : public Probe {
   absl::Status Attach(RecordSink& sink) override;
   ProbeStats Stats() const override;
 
-  // From the return on, what the session opens is seen. The reason why not, otherwise.
-  absl::Status AddSession(uint64_t cgroup_id, pid_t pid);
+  // From the return on, what the session opens is seen. The reason why not, otherwise. With a gate it is asked before
+  // each first open and each exec, and answers by it.
+  absl::Status AddSession(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate = nullptr);
+  // The session's policy was switched: what was allowed before is asked again.
+  void PolicyChanged(uint64_t cgroup_id);
   void RemoveSession(uint64_t cgroup_id);
   // Nothing that the session did still waits to be read; true for a session that is not known.
   bool Settled(uint64_t cgroup_id);
@@ -51,11 +58,15 @@ class FanotifyProbe : public Probe {
   struct Session {
     uint64_t cgroup_id = 0;
     std::atomic<bool> reading{false};
-    std::unique_ptr<FanotifyGroup> group;  // used by the reader alone once it is added
+    std::unique_ptr<FanotifyGroup> group;  // used by one thread at a time once it is added
+    std::unique_ptr<OpenJudge> judge;      // null: nothing is asked
   };
 
   void Run();
+  void RunVerdicts();
   void Serve(uint64_t key, CallerIdentities& callers);
+  std::shared_ptr<Session> FindSession(uint64_t number);
+  absl::Status WatchSession(const Session& session, uint64_t number);
   void Record(const Session& session, const FanotifyEvent& event, CallerIdentities& callers);
 
   TaskRunner& core_;
@@ -65,6 +76,8 @@ class FanotifyProbe : public Probe {
   UniqueFd wake_;
   std::atomic<bool> stopping_{false};
   std::thread reader_;
+  UniqueFd asked_epoll_;  // groups of sessions that wait for an answer
+  std::vector<std::thread> verdict_threads_;
   absl::Mutex mutex_;
   absl::flat_hash_map<uint64_t, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);  // by number
   absl::flat_hash_map<uint64_t, uint64_t> numbers_ ABSL_GUARDED_BY(mutex_);                   // by cgroup id

@@ -59,6 +59,7 @@ CaptureResult FileCall::ReadFlags(const MediatedCall& call, const seccomp_notif&
   }
   if ((record_.open_flags & O_CREAT) == 0) record_.mode = 0;  // whatever was in the register
   const bool changes = (record_.open_flags & kMediatedOpenFlags) != 0 && (record_.open_flags & O_PATH) == 0;
+  changes_nothing_ = !changes;
   return changes ? CaptureResult::kCall : CaptureResult::kNothing;
 }
 
@@ -141,6 +142,8 @@ CaptureResult FileCall::Classify(const MediatedCall& call, const seccomp_notif& 
       record_.kind = v1::TRUNCATE;
       record_.size = Length(call, request);
       break;
+    case FileAct::kExec:
+      return CaptureResult::kNothing;  // CaptureExec
   }
   return CaptureResult::kCall;
 }
@@ -156,7 +159,32 @@ CaptureResult FileCall::ClassifyOpen(const seccomp_notif& request, const Capture
   record_.kind = creates ? v1::CREATE : v1::OPEN_WRITE;
   // O_CREAT alone on a file that is there: a read, which fanotify sees.
   const bool writes = (flags & (O_WRONLY | O_RDWR | O_TRUNC)) != 0;
-  return creates || writes ? CaptureResult::kCall : CaptureResult::kNothing;
+  changes_nothing_ = !creates && !writes;
+  return changes_nothing_ ? CaptureResult::kNothing : CaptureResult::kCall;
+}
+
+BrokeredCall FileCall::ForBroker(const MediatedCall& call, const seccomp_notif& request) const {
+  const auto& args = request.data.args;
+  const auto directory = [&](int argument) { return argument >= 0 ? AsFd(args[argument]) : AT_FDCWD; };
+  BrokeredCall out;
+  out.act = call.act;
+  out.tid = tid_;
+  out.by_fd = call.fd >= 0;
+  out.name = {out.by_fd ? AsFd(args[call.fd]) : directory(call.dirfd), out.by_fd ? "" : name_.name};
+  if (call.act == FileAct::kSymlink) {
+    out.target = new_name_.name;
+  } else if (call.new_path >= 0) {
+    out.new_name = {directory(call.new_dirfd), new_name_.name};
+  }
+  out.at_flags = call.act == FileAct::kRename && call.value >= 0 ? args[call.value] : at_flags_;
+  if (absl::string_view(call.name).front() == 'l' && call.act == FileAct::kChown) out.at_flags |= AT_SYMLINK_NOFOLLOW;
+  if (call.act == FileAct::kMknod) out.device = args[call.value + 1];
+  out.open_flags = record_.open_flags;
+  out.mode = record_.mode;
+  out.uid = record_.uid;
+  out.gid = record_.gid;
+  out.size = record_.size;
+  return out;
 }
 
 // One look-up through procfs. Absolute symbolic links on the way are followed in the daemon's root, which

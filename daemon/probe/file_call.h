@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "common/kernel/mediated_calls.h"
+#include "daemon/enforce/file_broker.h"
 #include "daemon/probe/caller.h"
 #include "daemon/probe/file_path.h"
 #include "daemon/probe/file_record.h"
@@ -31,6 +32,12 @@ class FileCall {
   CaptureResult Capture(const MediatedCall& call, const seccomp_notif& request,
                         const CaptureOptions& options);
 
+  // The same call for who performs it; without the caller's process.
+  BrokeredCall ForBroker(const MediatedCall& call, const seccomp_notif& request) const;
+  // After kNothing: the call could be read, and is none that changes anything.
+  bool changes_nothing() const { return changes_nothing_; }
+  v1::EventKind kind() const { return record_.kind; }
+
   // Needs nothing of the caller. `resolver` may be null: names are joined, not resolved.
   FileRecord Describe(PathResolver* resolver, const CallerIdentity& caller, int64_t boot_ns) const;
 
@@ -49,6 +56,7 @@ class FileCall {
   AskedName new_name_;
   bool has_new_name_ = false;
   bool cut_ = false;
+  bool changes_nothing_ = false;
   uint64_t at_flags_ = 0;  // AT_* of the *at calls
   FileRecord record_;      // without its paths
 };

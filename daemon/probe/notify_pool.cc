@@ -176,18 +176,24 @@ bool NotifyPool::State::ServeOne(ServingThread& thread, Listener& listener) {
   return thread.since_ns.exchange(kIdle) != kReplaced;
 }
 
-// Exceptions mean that memory is short: the agent goes on, the record is lost.
+// Exceptions mean that memory is short: the record is lost, and the agent goes on where nothing is stopped.
 void NotifyPool::State::Work(ServingThread& thread, Listener& listener) {
   NotifySlot& slot = *thread.slot;
   bool captured = false;
+  NotifyAnswer answer;
+  if (listener.closed()) answer = {false, EACCES};
   try {
     if (listener.stuck < kStuckNothing) {
-      thread.server->Capture(listener, slot.request);
+      answer = thread.server->Capture(listener, slot.request);
       captured = true;
     }
   } catch (...) {
   }
-  ContinueNotify(listener.fd.get(), slot.request.id);
+  if (answer.goes_on) {
+    ContinueNotify(listener.fd.get(), slot.request.id);
+  } else {
+    AnswerNotify(listener.fd.get(), slot.request.id, answer.error);
+  }
   slot.cgroup_id.store(0, std::memory_order_release);
   try {
     if (captured) thread.server->Finish(listener);
@@ -260,8 +266,10 @@ void NotifyPool::State::LookAfter(std::shared_ptr<State> self, ServingThread& th
   // The exchange fails when the thread has gone on meanwhile, and with it what was read above.
   const bool replace = CanStartThread();
   if (!thread.since_ns.compare_exchange_strong(since, replace ? kReplaced : since)) return;
-  if (listener != nullptr && !answered) ContinueNotify(listener->fd.get(), id);
-  if (listener != nullptr && replace) ++listener->stuck;
+  if (listener != nullptr && !listener->closed()) {
+    if (!answered) ContinueNotify(listener->fd.get(), id);
+    if (replace) ++listener->stuck;
+  }
   if (replace) StartThread(self, thread.lane);
 }
 
@@ -318,12 +326,13 @@ NotifyPool::~NotifyPool() {
   }
 }
 
-absl::Status NotifyPool::Add(uint64_t cgroup_id, UniqueFd fd) {
+absl::Status NotifyPool::Add(uint64_t cgroup_id, UniqueFd fd, std::shared_ptr<Gate> gate) {
   // Without it (before Linux 6.6) the reader may be woken on another processor: slower, not wrong.
   SetSyncWakeUp(fd.get()).IgnoreError();
   auto listener = std::make_shared<Listener>();
   listener->cgroup_id = cgroup_id;
   listener->fd = std::move(fd);
+  listener->gate = std::move(gate);
   absl::MutexLock lock(&state_->mutex);
   if (cgroup_id == kWakeKey || !state_->listeners.emplace(cgroup_id, listener).second) {
     return absl::AlreadyExistsError(absl::StrCat("cgroup ", cgroup_id, " has a notify listener already"));

@@ -4,7 +4,8 @@
 // and recorded in order, and a reader never blocks, since it alone reads. A guard thread looks after them
 // while there is traffic: looking at a caller's memory or files can hang (a FUSE server that is stopped, or
 // that waits for us), and then the guard answers, and another thread takes the lane over. From then on less
-// is looked at for that session.
+// is looked at for that session. Where calls may be stopped the guard does not answer: what a thread performs for a
+// caller may take its time, and its end is the answer.
 //
 // A daemon that stands still as a whole is looked after by the holder, which then answers in its place. When
 // both read for a moment, the one that gets nothing hangs in the receiving call: the guard calls threads back
@@ -23,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/unique_fd.h"
+#include "daemon/policy/gate.h"
 #include "daemon/probe/notify_slot.h"
 
 namespace agentmon {
@@ -32,14 +34,23 @@ struct Listener {
   UniqueFd fd;
   size_t lane = 0;
   std::atomic<int> stuck{0};  // threads that hung while looking at this session
+  std::shared_ptr<Gate> gate;  // null: its calls are recorded and never stopped
+
+  // Whether calls may be stopped: then nothing goes on unjudged.
+  bool closed() const { return gate != nullptr && gate->enforces(); }
+};
+
+struct NotifyAnswer {
+  bool goes_on = true;  // the kernel makes the call
+  int error = 0;        // else: what the program sees; 0 = success
 };
 
 // What a pool does with a request. One object per thread, so it may keep caches.
 class NotifyServer {
  public:
   virtual ~NotifyServer() = default;
-  // The caller waits. Reads what vanishes with the answer; does not answer. May throw.
-  virtual void Capture(const Listener& listener, const seccomp_notif& request) = 0;
+  // The caller waits. Reads what vanishes with the answer, which the pool sends. May throw.
+  virtual NotifyAnswer Capture(const Listener& listener, const seccomp_notif& request) = 0;
   // The caller goes on. Never called when Capture threw.
   virtual void Finish(const Listener& listener) = 0;
   // Capture threw, or was not tried because the session has made threads hang.
@@ -62,7 +73,7 @@ class NotifyPool {
   static absl::StatusOr<std::unique_ptr<NotifyPool>> Start(Options options);
   ~NotifyPool();  // stops; what comes to the listeners afterwards waits for the holder
 
-  absl::Status Add(uint64_t cgroup_id, UniqueFd listener);
+  absl::Status Add(uint64_t cgroup_id, UniqueFd listener, std::shared_ptr<Gate> gate = nullptr);
   void Remove(uint64_t cgroup_id);
   size_t listeners() const;
   // Calls back with each listener, under the pool's lock.

@@ -7,6 +7,7 @@
 #include "common/base/task_runner.h"
 #include "common/base/unique_fd.h"
 #include "daemon/probe/call_table.h"
+#include "daemon/probe/exec_permits.h"
 #include "daemon/probe/notify_pool.h"
 #include "daemon/probe/open_dedupe.h"
 #include "daemon/probe/probe.h"
@@ -14,8 +15,8 @@
 
 namespace agentmon {
 
-// Every request is answered CONTINUE, whatever happens here: an agent never fails or waits because of what we
-// could not read, resolve or queue. Names are as asked. Kinds: an open that would make a file is CREATE, any
+// Without a gate every request is answered CONTINUE, whatever happens here: an agent never fails or waits because of
+// what we could not read, resolve or queue; names are as asked. With one: CallServer. Kinds: an open that would make a file is CREATE, any
 // other open for writing (also one that empties a file) is OPEN_WRITE.
 class NotifyProbe : public Probe {
  public:
@@ -23,7 +24,8 @@ class NotifyProbe : public Probe {
     int lanes = 2;  // serving threads; one more guards them
     size_t queue_bytes = size_t{8} << 20;
     NotifyShared* shared = nullptr;      // with the holder; null: none
-    std::shared_ptr<OpenDedupe> dedupe;  // is told of opens for writing; may be null
+    std::shared_ptr<OpenDedupe> dedupe;    // is told of opens for writing; may be null
+    std::shared_ptr<ExecPermits> permits;  // is told of execs that were judged; may be null
   };
   // Core thread. `core` must outlive the probe.
   NotifyProbe(TaskRunner& core, Options options) : core_(core), options_(std::move(options)) {}
@@ -33,7 +35,7 @@ class NotifyProbe : public Probe {
   ProbeStats Stats() const override;
 
   // Serves a listener from now on. It is dropped by itself once no process is left behind its filter.
-  absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener);
+  absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener, std::shared_ptr<Gate> gate = nullptr);
   // Only for sessions that have ended: without a listener elsewhere, mediated calls of what is left fail with
   // ENOSYS.
   void RemoveListener(uint64_t cgroup_id);

@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "agentmon/v1/sessions.pb.h"
 #include "common/base/unique_fd.h"
+#include "daemon/policy/gate.h"
 
 namespace agentmon {
 
@@ -26,8 +28,12 @@ class Observation {
   // Nothing of this cgroup still waits in a kernel queue to be read.
   virtual bool Settled(uint64_t cgroup_id) = 0;
   // Marks the mounts of the process's mount namespace; the error says why file reads are not seen.
-  virtual absl::Status AddMounts(uint64_t cgroup_id, pid_t pid) = 0;
-  virtual absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener) = 0;
+  // With a gate, opens and execs are asked first and answered by it.
+  virtual absl::Status AddMounts(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) = 0;
+  // With a gate, its calls are judged before they happen.
+  virtual absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener, std::shared_ptr<Gate> gate) = 0;
+  // What the gate of this cgroup says has changed.
+  virtual void PolicyChanged(uint64_t cgroup_id) = 0;
   // Calls move_one for root and each of its descendants, also for those that are forked or orphaned
   // meanwhile; NotFound from it leaves a process out. Returns how many are alive at the end. Blocks, 2 s at
   // most; any thread but the core.

@@ -286,8 +286,7 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
   state->shim_pid = caller.pid;
   state->populated_once = true;
   SetSource(state, v1::FANOTIFY,
-            no_namespace.empty() ? deps_.observation.AddMounts(state->cgroup_id, caller.pid)
-                                 : absl::UnavailableError(no_namespace));
+            no_namespace.empty() ? AddMounts(state, caller.pid) : absl::UnavailableError(no_namespace));
   bool notify = false;
   for (const v1::SourceState& source : state->info.sources()) {
     if (source.source() == v1::NOTIFY) notify = source.active();
@@ -307,6 +306,7 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
   v1::AttachResponse response;
   response.set_session(state->info.id());
   response.set_notify(notify);
+  response.mutable_plan()->set_ask_exec(deps_.policies.GateOf(state->info.id())->armed());
   done(response);
   OnCgroupChange(state);  // it may have ended by now
 }
@@ -321,7 +321,8 @@ absl::Status SessionManager::Arm(const Caller& caller, const v1::ArmRequest& req
   if (request.notify_fd() >= 0) {
     auto listener = caller.pidfd->TakeFd(request.notify_fd());
     if (!listener.ok()) return WithContext(listener.status(), "take over the notify descriptor");
-    armed = deps_.observation.AddListener(state->cgroup_id, std::move(*listener));
+    armed = deps_.observation.AddListener(state->cgroup_id, std::move(*listener),
+                                          deps_.policies.GateOf(state->info.id()));
   } else {
     armed = absl::UnavailableError(request.notify_error().substr(0, 512));
   }
@@ -333,6 +334,12 @@ absl::Status SessionManager::Arm(const Caller& caller, const v1::ArmRequest& req
   }
   Save(state);
   return absl::OkStatus();
+}
+
+absl::Status SessionManager::AddMounts(const StatePtr& state, pid_t pid) {
+  std::shared_ptr<Gate> gate = deps_.policies.GateOf(state->info.id());
+  if (gate != nullptr && !gate->armed()) gate.reset();
+  return deps_.observation.AddMounts(state->cgroup_id, pid, std::move(gate));
 }
 
 bool SessionManager::SetSource(const StatePtr& state, v1::Source source, const absl::Status& status) {

@@ -132,6 +132,7 @@ class SessionManager : public EventSink {
   absl::StatusOr<StatePtr> Find(const Caller& caller, const std::string& which) const;
   void FinishAttach(const StatePtr& state, const Caller& caller, const std::string& no_namespace,
                     absl::Status moved, const Done<v1::AttachResponse>& done);
+  absl::Status AddMounts(const StatePtr& state, pid_t pid);
   // False when the source was inactive before.
   bool SetSource(const StatePtr& state, v1::Source source, const absl::Status& status);
   void BeginPolicy(const StatePtr& state, const Policies::PreparedPtr& policy);

@@ -35,6 +35,7 @@ void SessionManager::OnPolicyNotice(const std::string& id, v1::SessionChange::Wh
   *state->info.mutable_policy() = deps_.policies.Describe(id, false, {});
   Emit(*state, what, detail);
   if (what == v1::SessionChange::POLICY_CHANGED) {
+    deps_.observation.PolicyChanged(state->cgroup_id);
     FollowLimits(state);
     TellGap(*state);
   }

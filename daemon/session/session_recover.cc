@@ -72,7 +72,7 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
   // Its mount marks went with the daemon that made them; any process of the session has the same mounts.
   absl::Status mounts = absl::UnavailableError("no process of the session could be asked for its mounts");
   const auto pids = state->cgroup->Processes();
-  if (pids.ok() && !pids->empty()) mounts = deps_.observation.AddMounts(state->cgroup_id, pids->front());
+  if (pids.ok() && !pids->empty()) mounts = AddMounts(state, pids->front());
   SetSource(state, v1::FANOTIFY, mounts);
   deps_.policies.FindGap(id, ActiveSources(state->info));  // told when the session began
   Save(state);

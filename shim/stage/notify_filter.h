@@ -1,14 +1,23 @@
-// Stage: sends file-changing system calls to the daemon. Observes only: every call goes on.
+// Stage: sends file-changing system calls to the daemon, and refuses families of others. The last stage:
+// it covers nothing that the shim still has to do, and the calls of other stages need no place in its tables.
 #pragma once
 
 #include "absl/status/statusor.h"
 #include "common/base/unique_fd.h"
+#include "common/kernel/refused_calls.h"
 
 namespace agentmon {
+
+// For ever, for this thread and what it becomes and starts: set-user-id bits and file capabilities give
+// nothing. It is what keeps the bounding set from mattering where it cannot be emptied.
+absl::Status SetNoNewPrivileges();
 
 // Filters the calling thread, and what it becomes and starts, for ever; sets no_new_privs. Answers the
 // listener (close-on-exec). After this the thread must make no mediated call until the listener is
 // served: it would wait. FailedPrecondition where a filter with a listener is there already.
-absl::StatusOr<UniqueFd> InstallNotifyFilter();
+absl::StatusOr<UniqueFd> InstallNotifyFilter(const CallFamilies& refuse = {}, bool ask_exec = false);
+
+// The same without a listener: refuses only. Where there is one already, or the kernel has none for us.
+absl::Status InstallRefusingFilter(const CallFamilies& refuse);
 
 }  // namespace agentmon

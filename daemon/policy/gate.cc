@@ -1,0 +1,124 @@
+#include "daemon/policy/gate.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "absl/strings/match.h"
+#include "common/kernel/proc_fs.h"
+#include "common/policy/policy_proto.h"
+
+namespace agentmon {
+namespace {
+
+using policy::Posture;
+
+constexpr int kDeepest = 64;
+
+bool SpeaksOfDepth(const policy::Snapshot& snapshot) {
+  const auto has_depth = [](const policy::Rule& rule) { return rule.min_depth > 0 || rule.max_depth >= 0; };
+  return std::any_of(snapshot.layers().begin(), snapshot.layers().end(), [&](const policy::CompiledLayer& layer) {
+    return std::any_of(layer.document->rules.begin(), layer.document->rules.end(), has_depth);
+  });
+}
+
+}  // namespace
+
+bool Enforces(const policy::Snapshot& snapshot) {
+  return std::any_of(snapshot.layers().begin() + 1, snapshot.layers().end(), [](const policy::CompiledLayer& layer) {
+    return layer.posture == Posture::kEnforce || layer.posture == Posture::kIsolate;
+  });
+}
+
+Gate::Gate(std::shared_ptr<const policy::CurrentSnapshot> policy, std::vector<gid_t> groups)
+    : policy_(std::move(policy)), groups_(std::move(groups)), armed_(Enforces(*policy_->Get())), trusted_(clock_) {}
+
+bool Gate::enforces() const { return armed_ && Enforces(*policy_->Get()); }
+
+bool Gate::SpeaksOf(absl::string_view directory) const {
+  const std::shared_ptr<const policy::Snapshot> snapshot = policy_->Get();
+  const auto stops_there = [&](const policy::Rule& rule) {
+    return rule.kind == policy::RuleKind::kFile &&
+           policy::Strictness(rule.decision) >= policy::Strictness(policy::Decision::kRedirect) &&
+           std::any_of(rule.paths.begin(), rule.paths.end(), [&](const policy::Text& path) {
+             return absl::StartsWith(path.value, directory) &&
+                    (path.value.size() == directory.size() || path.value[directory.size()] == '/');
+           });
+  };
+  return std::any_of(snapshot->layers().begin(), snapshot->layers().end(), [&](const policy::CompiledLayer& layer) {
+    return std::any_of(layer.document->rules.begin(), layer.document->rules.end(), stops_there);
+  });
+}
+
+Gate::Answer Gate::Judge(const policy::Snapshot& snapshot, const policy::Subject& subject) {
+  const std::function<bool(absl::string_view)> trusted = [this](absl::string_view directory) {
+    absl::MutexLock lock(&mutex_);
+    return trusted_.Trusts(directory, groups_);
+  };
+  policy::EvaluateOptions options;
+  options.trusted_directory = &trusted;
+  const policy::Verdict verdict = policy::Evaluate(snapshot, subject, options);
+  Answer answer;
+  answer.stop = verdict.Stops();
+  answer.by_rule = verdict.rule != nullptr;
+  if (verdict.rule == nullptr && verdict.decision == policy::Decision::kAllow) return answer;
+  answer.judgement = policy::ToJudgement(snapshot, verdict, subject);
+  return answer;
+}
+
+Gate::Answer Gate::File(uint32_t operations, absl::string_view path, absl::string_view new_path, bool directory) {
+  policy::Subject subject = policy::FileSubject(operations, path, new_path);
+  subject.directory = directory;
+  if (absl::StartsWith(path, "/dev/")) {
+    absl::MutexLock lock(&mutex_);
+    subject.own_terminal = terminals_.Owns(path);
+  }
+  return Judge(*policy_->Get(), subject);
+}
+
+Gate::Answer Gate::Exec(absl::string_view exe, absl::string_view asked, absl::Span<const absl::string_view> argv,
+                        pid_t tgid) {
+  const std::shared_ptr<const policy::Snapshot> snapshot = policy_->Get();
+  policy::Subject subject = policy::ExecSubject(exe, argv);
+  subject.file = asked;
+  if (SpeaksOfDepth(*snapshot)) subject.depth = DepthOf(tgid);
+  return Judge(*snapshot, subject);
+}
+
+Gate::Answer Gate::Interpreter(absl::string_view exe) {
+  Answer answer = Judge(*policy_->Get(), policy::ExecSubject(exe, {}));
+  return answer.by_rule ? answer : Answer();
+}
+
+Gate::Answer Gate::Unix(uint32_t operation, absl::string_view path) {
+  return Judge(*policy_->Get(), policy::UnixSubject(operation, path));
+}
+
+void Gate::SetFirstProcess(pid_t pid) {
+  absl::MutexLock lock(&mutex_);
+  first_process_ = pid;
+  terminals_.AddOf(pid);
+}
+
+void Gate::AddTerminalMaker(pid_t tgid) {
+  absl::MutexLock lock(&mutex_);
+  terminals_.AddMaker(tgid);
+}
+
+// 0: started by the first process. One whose parents have ended counts as deep.
+int Gate::DepthOf(pid_t tgid) const {
+  pid_t first;
+  {
+    absl::MutexLock lock(&mutex_);
+    first = first_process_;
+  }
+  const ProcFs proc;
+  for (int depth = 0; depth < kDeepest && tgid > 1; ++depth) {
+    if (tgid == first) return std::max(depth - 1, 0);
+    const auto stat = proc.Stat(tgid);
+    if (!stat.ok()) break;
+    tgid = stat->parent;
+  }
+  return kDeepest;
+}
+
+}  // namespace agentmon

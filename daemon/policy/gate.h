@@ -1,0 +1,76 @@
+// Says to threads that answer the kernel whether an act of a session may go on.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "agentmon/v1/event.pb.h"
+#include "common/base/clock.h"
+#include "common/policy/current.h"
+#include "common/policy/evaluate.h"
+#include "daemon/policy/session_terminals.h"
+#include "daemon/policy/trusted_directories.h"
+
+namespace agentmon {
+
+// One per session; any thread. Follows the session's policy: what it says of an act is what is in force at that
+// moment. Never waits for a disk or a server.
+class Gate {
+ public:
+  Gate(std::shared_ptr<const policy::CurrentSnapshot> policy, std::vector<gid_t> groups);
+
+  struct Answer {
+    bool stop = false;
+    bool by_rule = false;     // a rule says so, not a default
+    v1::Judgement judgement;  // without enforced, mechanism and error; empty for what a default allows
+  };
+  // A file, by its path in the session's root, all links followed. directory: the object is one.
+  Answer File(uint32_t operations, absl::string_view path, absl::string_view new_path = {},
+              bool directory = false);
+  // Whether any of these operations on this path would be stopped.
+  bool Stops(uint32_t operations, absl::string_view path) { return File(operations, path).stop; }
+  // exe: the file that is started, resolved; asked: what the program named, absolute.
+  Answer Exec(absl::string_view exe, absl::string_view asked, absl::Span<const absl::string_view> argv, pid_t tgid);
+  // A further program of one exec, an interpreter or loader: only what a rule names is stopped.
+  Answer Interpreter(absl::string_view exe);
+  Answer Unix(uint32_t operation, absl::string_view path);
+
+  // Whether the session began with a policy that stops something: what stops it had to be in place before the agent.
+  bool armed() const { return armed_; }
+  // Whether the policy of the moment stops anything, or only records. Never true where the gate is not armed.
+  bool enforces() const;
+  // Whether a rule that stops something is about files below this directory.
+  bool SpeaksOf(absl::string_view directory) const;
+  // Another one after each switch of the policy: what was found before holds no more.
+  std::shared_ptr<const policy::Snapshot> snapshot() const { return policy_->Get(); }
+
+  // The session's first process is known.
+  void SetFirstProcess(pid_t pid);
+  // A process of the session opens /dev/ptmx: the terminal that it gets is the session's.
+  void AddTerminalMaker(pid_t tgid);
+
+ private:
+  Answer Judge(const policy::Snapshot& snapshot, const policy::Subject& subject);
+  int DepthOf(pid_t tgid) const;
+
+  const std::shared_ptr<const policy::CurrentSnapshot> policy_;
+  const std::vector<gid_t> groups_;
+  const bool armed_;
+  const SystemClock clock_;
+  mutable absl::Mutex mutex_;
+  TrustedDirectories trusted_ ABSL_GUARDED_BY(mutex_);
+  SessionTerminals terminals_ ABSL_GUARDED_BY(mutex_);
+  pid_t first_process_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// Whether something of this policy could stop an act, or all of it only records.
+bool Enforces(const policy::Snapshot& snapshot);
+
+}  // namespace agentmon

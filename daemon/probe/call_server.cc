@@ -1,0 +1,190 @@
+#include "daemon/probe/call_server.h"
+
+#include <cerrno>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "bpf/event_abi.h"
+#include "common/base/log.h"
+#include "common/kernel/refused_calls.h"
+#include "common/kernel/seccomp_listener.h"
+#include "daemon/probe/event_record.h"
+#include "daemon/probe/exec_call.h"
+
+namespace agentmon {
+namespace {
+
+constexpr char kBuiltin[] = "built-in";
+
+v1::Judgement BuiltinDenial(absl::string_view rule, absl::string_view message) {
+  v1::Judgement judgement;
+  judgement.set_decision(v1::DENY);
+  judgement.set_layer(kBuiltin);
+  judgement.set_file(kBuiltin);
+  judgement.set_rule(std::string(rule));
+  judgement.set_message(std::string(message));
+  return judgement;
+}
+
+std::string AskedPath(const CallerBase& base) {
+  const std::string start = PathOfDescriptor(base.start.get());
+  if (base.name.empty()) return start;
+  return NormalizePath(absl::StrCat(base.from_root ? "" : start, "/", base.name));
+}
+
+}  // namespace
+
+NotifyAnswer CallServer::Capture(const Listener& listener, const seccomp_notif& request) {
+  kept_ = Kept::kNothing;
+  if (request.pid == 0) return {!listener.closed(), EACCES};  // not in a pid namespace that we see
+  boot_ns_ = clock_.BootNs();
+  tid_ = static_cast<pid_t>(request.pid);
+  const MediatedCall* call = deps_.calls.Find(request.data.arch, request.data.nr);
+  if (call == nullptr) return Refuse(listener, request);
+  caller_ = identities_.Find(tid_);
+  NotifyAnswer answer;
+  if (call->act == FileAct::kExec) {
+    if (listener.closed()) answer = CaptureExec(listener, *call, request);
+  } else {
+    answer = CaptureFile(listener, *call, request);
+  }
+  // Killed meanwhile: the call never happens, and what was read may be of another process. What the broker has done is
+  // done.
+  if (kept_ != Kept::kBrokered && !NotifyIdValid(listener.fd.get(), request.id)) kept_ = Kept::kNothing;
+  return answer;
+}
+
+NotifyAnswer CallServer::Refuse(const Listener& listener, const seccomp_notif& request) {
+  const RefusedCall* refused = FindRefusedCall(request.data.arch, request.data.nr,
+                                               reinterpret_cast<const uint64_t*>(request.data.args));
+  if (refused == nullptr) return {!listener.closed(), EPERM};
+  caller_ = identities_.Find(tid_);
+  Event event;
+  event.set_kind(v1::CALL);
+  event.mutable_call()->set_name(refused->name);
+  for (const auto argument : request.data.args) event.mutable_call()->add_args(argument);
+  event.mutable_call()->set_arch(request.data.arch);
+  KeepStop(std::move(event),
+           BuiltinDenial(absl::StrCat("calls of ", CallFamilyName(refused->family)),
+                         absl::StrCat(refused->name, " is refused in a session")),
+           "seccomp", refused->error);
+  return {false, refused->error};
+}
+
+NotifyAnswer CallServer::CaptureFile(const Listener& listener, const MediatedCall& call,
+                                     const seccomp_notif& request) {
+  const bool closed = listener.closed();
+  call_ = FileCall();
+  look_at_files_ = listener.stuck < NotifyPool::kStuckNoFiles;
+  // Whether O_CREAT makes a file the broker finds out by itself.
+  const CaptureResult captured = call_.Capture(call, request, {.look_at_files = look_at_files_ && !closed});
+  if (closed && call.act == FileAct::kOpenHow) return {false, ENOSYS};
+  if (captured != CaptureResult::kCall) {
+    // Unreadable is EFAULT; what another thread puts there meanwhile must not be reached unjudged.
+    if (closed && !call_.changes_nothing()) return {false, call.fd >= 0 ? EBADF : EFAULT};
+    return {};
+  }
+  kept_ = Kept::kCall;
+  return closed ? Mediate(listener, call, request) : NotifyAnswer();
+}
+
+NotifyAnswer CallServer::Mediate(const Listener& listener, const MediatedCall& call, const seccomp_notif& request) {
+  if (!prepared_) {
+    prepared_ = true;
+    const absl::Status prepared = PrepareToActForCallers();
+    may_act_ = prepared.ok();
+    if (!may_act_) LogError("file calls of sessions fail: ", prepared.message());
+  }
+  if (!may_act_) return {false, EACCES};
+  BrokeredCall brokered = call_.ForBroker(call, request);
+  brokered.cgroup_id = listener.cgroup_id;
+  brokered.tgid = caller_.tgid;
+  Gate::Answer answer;
+  result_ = broker_.Handle(brokered, [&](uint32_t operations, absl::string_view path, absl::string_view new_path,
+                                         bool directory) {
+    if (absl::EndsWith(path, "/ptmx")) listener.gate->AddTerminalMaker(caller_.tgid);
+    answer = listener.gate->File(operations, path, new_path, directory);
+    return answer.stop;
+  });
+  kept_ = result_.only_reads ? Kept::kNothing : Kept::kBrokered;
+  if (result_.only_reads) return {};
+  if (result_.answer == BrokerAnswer::kStopped) {
+    Event event;
+    event.set_kind(call_.kind());
+    event.mutable_file()->set_path(result_.path);
+    event.mutable_file()->set_new_path(result_.new_path);
+    event.mutable_file()->set_open_flags(brokered.open_flags);
+    event.mutable_file()->set_mode(brokered.mode);
+    KeepStop(std::move(event), std::move(answer.judgement), "broker", result_.error);
+  } else if (result_.answer == BrokerAnswer::kContinue && deps_.dedupe != nullptr && !result_.path.empty()) {
+    // Before it goes on: the fanotify source meets the same open at once.
+    deps_.dedupe->OpenedForWriting(listener.cgroup_id, caller_.tgid, result_.path, boot_ns_);
+  }
+  if (result_.answer == BrokerAnswer::kContinue) return {};
+  return {false, result_.error};
+}
+
+NotifyAnswer CallServer::CaptureExec(const Listener& listener, const MediatedCall& call,
+                                     const seccomp_notif& request) {
+  ExecCall exec;
+  if (!agentmon::CaptureExec(call, request, &exec)) return {false, EFAULT};
+  const CallerBase base = OpenCallerBase(tid_, caller_.tgid, exec.name);
+  ExecPermit permit{caller_.tgid, base.error == 0 ? AskedPath(base) : "", exec.argv};
+  const FoundObject object = base.error == 0 ? FindObject(base, exec.follow) : FoundObject();
+  if (base.error == 0 && object.error == 0) {
+    std::vector<absl::string_view> argv(exec.argv.begin(), exec.argv.end());
+    Gate::Answer answer = listener.gate->Exec(object.path, permit.asked, argv, caller_.tgid);
+    if (!answer.stop && object.st.st_nlink == 0) {
+      answer.stop = true;
+      answer.judgement = BuiltinDenial("nameless programs", "a program that has no name any more cannot be judged");
+    }
+    if (answer.stop) {
+      Event event;
+      event.set_kind(v1::EXEC);
+      event.set_exe(object.path);
+      event.mutable_exec()->set_filename(permit.asked);
+      for (const std::string& word : exec.argv) event.mutable_exec()->add_argv(word);
+      event.mutable_exec()->set_argv_cut(exec.argv_cut);
+      KeepStop(std::move(event), std::move(answer.judgement), "notify", EACCES);
+      return {false, EACCES};
+    }
+  }
+  if (deps_.permits != nullptr) deps_.permits->Put(tid_, std::move(permit));
+  return {};
+}
+
+void CallServer::KeepStop(Event event, v1::Judgement judgement, const char* mechanism, int error) {
+  judgement.set_enforced(true);
+  judgement.set_mechanism(mechanism);
+  judgement.set_error(error);
+  *event.mutable_judgement() = std::move(judgement);
+  event_ = std::move(event);
+  kept_ = Kept::kEvent;
+}
+
+void CallServer::Finish(const Listener& listener) {
+  if (kept_ == Kept::kNothing) return;
+  if (kept_ != Kept::kEvent) return FinishFile(listener);
+  deps_.queue->Push(EncodeEventRecord({v1::NOTIFY, boot_ns_, listener.cgroup_id, static_cast<uint32_t>(caller_.tgid),
+                                       static_cast<uint32_t>(tid_), caller_.uid},
+                                      event_));
+}
+
+void CallServer::FinishFile(const Listener& listener) {
+  const bool brokered = kept_ == Kept::kBrokered;
+  FileRecord record = call_.Describe(look_at_files_ && !brokered ? &resolver_ : nullptr, caller_, boot_ns_);
+  record.cgroup_id = listener.cgroup_id;
+  if (brokered && !result_.path.empty()) {
+    record.path = result_.path;
+    record.new_path = result_.new_path;
+  }
+  if (brokered && result_.existed && record.kind == v1::CREATE) record.kind = v1::OPEN_WRITE;
+  // Performed and done: no attempt any more.
+  if (brokered && result_.answer == BrokerAnswer::kDone && result_.error == 0) record.flags &= ~AM_F_AS_ASKED;
+  if (!brokered && deps_.dedupe != nullptr && (record.kind == v1::CREATE || record.kind == v1::OPEN_WRITE)) {
+    deps_.dedupe->OpenedForWriting(listener.cgroup_id, caller_.tgid, record.path, boot_ns_);
+  }
+  deps_.queue->Push(EncodeFileRecord(record));
+}
+
+}  // namespace agentmon

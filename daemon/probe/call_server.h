@@ -1,0 +1,65 @@
+// What one serving thread makes of the calls that a session's filter sends.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "daemon/enforce/file_broker.h"
+#include "daemon/event/event.h"
+#include "daemon/probe/call_table.h"
+#include "daemon/probe/exec_permits.h"
+#include "daemon/probe/file_call.h"
+#include "daemon/probe/file_path.h"
+#include "daemon/probe/notify_pool.h"
+#include "daemon/probe/open_dedupe.h"
+#include "daemon/probe/record_queue.h"
+
+namespace agentmon {
+
+// Holds what it uses: a thread that hangs outlives the probe. Shared by the threads, but for the call table.
+struct CallServerDeps {
+  CallTable calls;
+  std::shared_ptr<RecordQueue> queue;
+  std::shared_ptr<OpenDedupe> dedupe;    // may be null
+  std::shared_ptr<ExecPermits> permits;  // may be null
+};
+
+// Where nothing is stopped every call goes on. Else: calls that change names or files are performed by the broker; opens
+// and execs are judged here and go on, and the fanotify source asks again about the object that they reach; refused
+// calls fail. Whatever cannot be judged fails.
+class CallServer : public NotifyServer {
+ public:
+  explicit CallServer(CallServerDeps deps) : deps_(std::move(deps)) {}
+  NotifyAnswer Capture(const Listener& listener, const seccomp_notif& request) override;
+  void Finish(const Listener& listener) override;
+  void Lost() override { deps_.queue->CountLost(1); }
+
+ private:
+  NotifyAnswer CaptureFile(const Listener& listener, const MediatedCall& call, const seccomp_notif& request);
+  NotifyAnswer Mediate(const Listener& listener, const MediatedCall& call, const seccomp_notif& request);
+  NotifyAnswer CaptureExec(const Listener& listener, const MediatedCall& call, const seccomp_notif& request);
+  NotifyAnswer Refuse(const Listener& listener, const seccomp_notif& request);
+  void KeepStop(Event event, v1::Judgement judgement, const char* mechanism, int error);
+  void FinishFile(const Listener& listener);
+
+  const CallServerDeps deps_;
+  SystemClock clock_;
+  CallerIdentities identities_;
+  PathResolver resolver_;
+  FileBroker broker_;
+  bool may_act_ = false, prepared_ = false;
+  // Of the request in hand.
+  enum class Kept { kNothing, kCall, kBrokered, kEvent };
+  Kept kept_ = Kept::kNothing;
+  FileCall call_;
+  BrokerResult result_;
+  Event event_;
+  CallerIdentity caller_;
+  pid_t tid_ = 0;
+  int64_t boot_ns_ = 0;
+  bool look_at_files_ = true;
+};
+
+}  // namespace agentmon

@@ -1,0 +1,161 @@
+#include "daemon/probe/open_judge.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/strings/match.h"
+#include "bpf/event_abi.h"
+#include "common/base/clock.h"
+#include "common/policy/rule.h"
+#include "common/policy/subject.h"
+#include "daemon/probe/event_record.h"
+#include "daemon/probe/file_record.h"
+
+namespace agentmon {
+namespace {
+
+constexpr uint32_t kReads = policy::kOpen | policy::kRead;
+
+// Its user may write to it, now or after a chmod of its own: then a name that comes to mean it may be opened for
+// writing, and the answer for reading is not the answer.
+bool MayBeWritten(const struct stat& st, uid_t uid) {
+  return uid == 0 || st.st_uid == uid || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+}
+
+}  // namespace
+
+int FlagsOfWaitingOpen(pid_t tid) {
+  char path[64];
+  snprintf(path, sizeof(path), "/proc/%d/syscall", tid);
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return O_RDWR;
+  char text[256];
+  const ssize_t n = read(fd, text, sizeof(text) - 1);
+  close(fd);
+  if (n <= 0) return O_RDWR;
+  text[n] = '\0';
+  long number = -1;
+  unsigned long long args[3] = {};
+  if (sscanf(text, "%ld %llx %llx %llx", &number, &args[0], &args[1], &args[2]) != 4) return O_RDWR;
+  // A 32-bit call's number means another call here, and none of these: it counts as one that writes.
+  switch (number) {
+#ifdef SYS_open
+    case SYS_open:
+      return static_cast<int>(args[1]);
+    case SYS_creat:
+      return O_CREAT | O_WRONLY | O_TRUNC;
+#endif
+    case SYS_openat:
+      return static_cast<int>(args[2]);
+    case SYS_execve:
+    case SYS_execveat:
+      return O_RDONLY;
+    default:
+      return O_RDWR;
+  }
+}
+
+bool OpenJudge::Decide(const FanotifyEvent& event, FanotifyGroup& group, CallerIdentities& callers) {
+  Asker asker;
+  asker.tid = event.pid;
+  asker.boot_ns = SystemClock().BootNs();
+  if (event.pid == 0 || event.path.empty()) {
+    records_.queue->CountLost(1);
+    return false;
+  }
+  asker.identity = callers.Find(event.pid);
+  if (asker.identity.tgid == getpid()) return true;
+  if (event.closed_after_write) Record(event, asker);
+  if (event.asks_exec) return DecideExec(event, asker);
+  return !event.asks_open || DecideOpen(event, asker, group);
+}
+
+bool OpenJudge::DecideOpen(const FanotifyEvent& event, const Asker& asker, FanotifyGroup& group) {
+  struct stat st {};
+  if (fstat(event.fd, &st) != 0) return false;
+  const std::shared_ptr<const policy::Snapshot> snapshot = gate_->snapshot();
+  Gate::Answer answer = gate_->File(kReads, event.path);
+  const bool writing_differs =
+      MayBeWritten(st, asker.identity.uid) && gate_->Stops(policy::kWrite, event.path) != answer.stop;
+  uint32_t operations = kReads;
+  if (answer.stop || writing_differs) {
+    const int flags = FlagsOfWaitingOpen(asker.tid);
+    const bool reads = (flags & O_ACCMODE) == O_RDONLY && (flags & O_TRUNC) == 0;
+    if (!reads) {
+      operations = (flags & O_ACCMODE) == O_RDWR ? kReads | policy::kWrite : policy::kWrite;
+      answer = gate_->File(operations, event.path);
+    }
+  }
+  if (answer.stop) {
+    Event stopped;
+    stopped.set_kind((operations & policy::kWrite) != 0 ? v1::OPEN_WRITE : v1::OPEN);
+    stopped.mutable_file()->set_path(event.path);
+    RecordStop(asker, std::move(stopped), std::move(answer));
+    return false;
+  }
+  const bool for_writing = records_.dedupe != nullptr &&
+                           records_.dedupe->WasOpenedForWriting(cgroup_id_, asker.identity.tgid, event.path,
+                                                                asker.boot_ns);
+  if (for_writing) return true;
+  Record(event, asker);
+  // A file of several names may be a protected one by another; procfs has no files that last.
+  const bool one_answer = !writing_differs && st.st_nlink == 1 && !absl::StartsWith(event.path, "/proc/");
+  if (one_answer) {
+    group.IgnoreOpens(event.fd);
+    if (gate_->snapshot() != snapshot) group.ForgetIgnored();  // the policy was switched meanwhile
+  }
+  return true;
+}
+
+bool OpenJudge::DecideExec(const FanotifyEvent& event, const Asker& asker) {
+  const ExecPermits::Use use = records_.permits != nullptr ? records_.permits->Take(asker.tid) : ExecPermits::Use();
+  Gate::Answer answer;
+  std::vector<absl::string_view> argv;
+  if (use.permit != nullptr && !use.first) {
+    answer = gate_->Interpreter(event.path);
+  } else {
+    if (use.permit != nullptr) argv.assign(use.permit->argv.begin(), use.permit->argv.end());
+    answer = gate_->Exec(event.path, use.permit != nullptr ? use.permit->asked : "", argv, asker.identity.tgid);
+  }
+  if (!answer.stop) return true;
+  Event stopped;
+  stopped.set_kind(v1::EXEC);
+  stopped.set_exe(event.path);
+  stopped.mutable_exec()->set_filename(event.path);
+  for (const absl::string_view word : argv) stopped.mutable_exec()->add_argv(std::string(word));
+  RecordStop(asker, std::move(stopped), std::move(answer));
+  return false;
+}
+
+void OpenJudge::Record(const FanotifyEvent& event, const Asker& asker) {
+  FileRecord record;
+  record.source = v1::FANOTIFY;
+  record.kind = event.closed_after_write ? v1::WRITE : v1::OPEN;
+  record.flags = AM_F_FIRST_ONLY;
+  record.boot_ns = asker.boot_ns;
+  record.cgroup_id = cgroup_id_;
+  record.pid = static_cast<uint32_t>(asker.identity.tgid);
+  record.tid = static_cast<uint32_t>(asker.tid);
+  record.caller_uid = asker.identity.uid;
+  record.path = event.path;
+  records_.queue->Push(EncodeFileRecord(record));
+}
+
+void OpenJudge::RecordStop(const Asker& asker, Event event, Gate::Answer answer) {
+  v1::Judgement& judgement = *event.mutable_judgement();
+  judgement = std::move(answer.judgement);
+  judgement.set_enforced(true);
+  judgement.set_mechanism("fanotify");
+  judgement.set_error(EPERM);
+  records_.queue->Push(EncodeEventRecord(
+      {v1::FANOTIFY, asker.boot_ns, cgroup_id_, static_cast<uint32_t>(asker.identity.tgid),
+       static_cast<uint32_t>(asker.tid), asker.identity.uid},
+      event));
+}
+
+}  // namespace agentmon

@@ -1,0 +1,152 @@
+#include "shim/stage/filter_program.h"
+
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/seccomp.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <random>
+
+#include "common/kernel/call_numbers.h"
+#include "common/kernel/mediated_calls.h"
+
+namespace agentmon {
+namespace {
+
+#if defined(__x86_64__)
+constexpr uint32_t kNative = AUDIT_ARCH_X86_64;
+#else
+constexpr uint32_t kNative = AUDIT_ARCH_AARCH64;
+#endif
+
+CallFamilies All() {
+  CallFamilies all;
+  for (int i = 0; i < kCallFamilies; ++i) all.Add(static_cast<CallFamily>(i));
+  return all;
+}
+
+// What the kernel would answer: the instructions of classic BPF that the assembler uses.
+uint32_t Run(const std::vector<sock_filter>& program, const seccomp_data& data) {
+  uint32_t a = 0;
+  for (size_t pc = 0; pc < program.size(); ++pc) {
+    const sock_filter& i = program[pc];
+    switch (i.code) {
+      case BPF_LD | BPF_W | BPF_ABS:
+        std::memcpy(&a, reinterpret_cast<const char*>(&data) + i.k, sizeof(a));
+        break;
+      case BPF_ALU | BPF_AND | BPF_K:
+        a &= i.k;
+        break;
+      case BPF_JMP | BPF_JA:
+        pc += i.k;
+        break;
+      case BPF_JMP | BPF_JEQ | BPF_K:
+        pc += a == i.k ? i.jt : i.jf;
+        break;
+      case BPF_JMP | BPF_JGE | BPF_K:
+        pc += a >= i.k ? i.jt : i.jf;
+        break;
+      case BPF_JMP | BPF_JSET | BPF_K:
+        pc += (a & i.k) != 0 ? i.jt : i.jf;
+        break;
+      case BPF_RET | BPF_K:
+        return i.k;
+      default:
+        FAIL("an instruction that is not known: " << i.code);
+    }
+  }
+  FAIL("the program runs past its end");
+  return 0;
+}
+
+const MediatedCall* Mediated(uint32_t audit, int number, const uint64_t* args) {
+  for (const CallArch& arch : CallArchs()) {
+    for (const MediatedCall& call : kMediatedCalls) {
+      if (arch.audit != audit || CallNumber(arch, call.name) != number) continue;
+      if (call.act != FileAct::kOpen || (args[call.flags] & kMediatedOpenFlags) != 0) return &call;
+    }
+  }
+  return nullptr;
+}
+
+// The same from the tables.
+uint32_t Expected(const FilterPlan& plan, const seccomp_data& data) {
+  const auto* args = reinterpret_cast<const uint64_t*>(data.args);
+  const RefusedCall* refused = FindRefusedCall(data.arch, data.nr, args);
+  if (refused != nullptr && plan.refuse.Has(refused->family)) {
+    return SECCOMP_RET_ERRNO | static_cast<uint32_t>(refused->error);
+  }
+  if (plan.listener && Mediated(data.arch, data.nr, args) != nullptr) return SECCOMP_RET_USER_NOTIF;
+  return SECCOMP_RET_ALLOW;
+}
+
+// Values that conditions look for, their neighbours, and the same with something above the low half.
+std::vector<uint64_t> InterestingValues() {
+  std::vector<uint64_t> values = {0, 1, ~0ull, O_WRONLY, O_CREAT | O_CLOEXEC, O_DIRECTORY};
+  for (const RefusedCall& call : RefusedCalls()) {
+    for (const ArgTest& test : call.tests) {
+      for (const uint32_t v : {test.value, test.value + 1, test.value | 0x80000u}) {
+        values.push_back(v);
+        values.push_back(v | (1ull << 32));
+      }
+    }
+  }
+  return values;
+}
+
+void Compare(const FilterPlan& plan, int tries) {
+  const std::vector<sock_filter> program = BuildFilter(plan);
+  const std::vector<uint64_t> values = InterestingValues();
+  std::mt19937 random(7);
+  const auto same = [&](uint32_t audit, int number) {
+    seccomp_data data{number, audit, 0, {}};
+    for (auto& arg : data.args) arg = values[random() % values.size()];
+    if (Run(program, data) == Expected(plan, data)) return;
+    FAIL("call " << number << " of " << audit << ": " << Run(program, data) << " and not "
+                 << Expected(plan, data));
+  };
+  for (const CallArch& arch : CallArchs()) {
+    for (int number = 0; number < 600; ++number) {
+      for (int i = 0; i < tries; ++i) {
+        same(arch.audit, number);
+        same(arch.audit, number | static_cast<int>(kX32Bit));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the program answers every call as the tables say") {
+  FilterPlan plan{All(), true};
+  Compare(plan, 80);
+  plan.listener = false;
+  Compare(plan, 20);
+  CHECK(BuildFilter({All(), true}).size() < BPF_MAXINSNS / 2);  // 4,096 is the kernel's bound
+}
+
+TEST_CASE("families that are not refused are let through, one by one") {
+  for (int i = 0; i < kCallFamilies; ++i) {
+    FilterPlan plan;
+    plan.refuse.Add(static_cast<CallFamily>(i));
+    Compare(plan, 5);
+  }
+  Compare({}, 20);
+}
+
+TEST_CASE("an architecture without a table is killed") {
+  const seccomp_data data{SYS_getppid, AUDIT_ARCH_S390X, 0, {}};
+  CHECK(Run(BuildFilter({All(), true}), data) == SECCOMP_RET_KILL_PROCESS);
+  CHECK(Run(BuildFilter({}), data) == SECCOMP_RET_KILL_PROCESS);
+}
+
+TEST_CASE("without a listener no call is sent to one") {
+  seccomp_data data{SYS_unlinkat, kNative, 0, {}};
+  CHECK(Run(BuildFilter({{}, true}), data) == SECCOMP_RET_USER_NOTIF);
+  CHECK(Run(BuildFilter({All(), false}), data) == SECCOMP_RET_ALLOW);
+}
+
+}  // namespace agentmon
