@@ -21,45 +21,45 @@ typedef int am_s32;
 typedef long long am_s64;
 #endif
 
-#define AM_ARGV_MAX 65536u   /* bytes of argv kept, NULs included */
-#define AM_PATH_MAX 4096u    /* bytes of one path kept */
-#define AM_RING_BYTES (8u << 20)   /* all of it counts as the daemon's memory */
+#define AM_ARGV_MAX 65536u       /* bytes of argv kept, NULs included */
+#define AM_PATH_MAX 4096u        /* bytes of one path kept */
+#define AM_RING_BYTES (8u << 20) /* all of it counts as the daemon's memory */
 #define AM_SESSIONS_MAX 4096u
 
 enum am_type {
   AM_EXEC = 1,
   AM_FORK = 2,
   AM_EXIT = 3,
-  AM_FILE = 4,          /* made in user space by the notify and fanotify probes */
-  AM_CONNECT = 5,       /* attempt; for tcp an AM_SOCK_RESULT with the same cookie follows */
+  AM_FILE = 4,    /* made in user space by the notify and fanotify probes */
+  AM_CONNECT = 5, /* attempt; for tcp an AM_SOCK_RESULT with the same cookie follows */
   AM_SOCK_RESULT = 6,
   AM_BIND = 7,
   AM_LISTEN = 8,
   AM_SEND = 9,
   AM_UNIX_CONNECT = 10,
   AM_UNIX_SEND = 11,
-  AM_EVENT = 12,        /* made in user space by what has judged an act */
-  AM_TYPE_COUNT = 16,   /* size of the count of lost records, by type */
+  AM_EVENT = 12,      /* made in user space by what has judged an act */
+  AM_TYPE_COUNT = 16, /* size of the count of lost records, by type */
 };
 
 /* am_header.flags */
-#define AM_F_ARGV_CUT 0x1u     /* argv is longer than what was kept */
-#define AM_F_PATH_CUT 0x2u     /* a path was longer than what was kept; its outermost part is missing */
-#define AM_F_REVERSED 0x4u     /* paths are components, innermost first, each ended by NUL */
-#define AM_F_AS_ASKED 0x8u     /* names as the program gave them; outcome not known */
-#define AM_F_FIRST_ONLY 0x10u  /* the source sees only first accesses: count is at least */
-#define AM_F_CORE 0x20u        /* exit: core dumped */
+#define AM_F_ARGV_CUT 0x1u    /* argv is longer than what was kept */
+#define AM_F_PATH_CUT 0x2u    /* a path was longer than what was kept; its outermost part is missing */
+#define AM_F_REVERSED 0x4u    /* paths are components, innermost first, each ended by NUL */
+#define AM_F_AS_ASKED 0x8u    /* names as the program gave them; outcome not known */
+#define AM_F_FIRST_ONLY 0x10u /* the source sees only first accesses: count is at least */
+#define AM_F_CORE 0x20u       /* exit: core dumped */
 
 struct am_header {
-  am_u16 type;       /* enum am_type */
-  am_u16 source;     /* agentmon.v1.Source */
-  am_u32 size;       /* whole record, this header included */
+  am_u16 type;   /* enum am_type */
+  am_u16 source; /* agentmon.v1.Source */
+  am_u32 size;   /* whole record, this header included */
   am_u32 flags;
-  am_u32 uid;        /* real uid in the initial user namespace */
+  am_u32 uid; /* real uid in the initial user namespace */
   am_u64 boot_ns;
-  am_u64 cgroup_id;  /* the session's cgroup (ancestor at the session level), or a watched tree: below */
-  am_u64 start_ns;   /* birth of the process, CLOCK_BOOTTIME; 0 = not known (look the pid up) */
-  am_u32 pid;        /* thread-group id */
+  am_u64 cgroup_id; /* the session's cgroup (ancestor at the session level), or a watched tree: below */
+  am_u64 start_ns;  /* birth of the process, CLOCK_BOOTTIME; 0 = not known (look the pid up) */
+  am_u32 pid;       /* thread-group id */
   am_u32 tid;
 };
 
@@ -82,7 +82,7 @@ struct am_exec {
 };
 
 struct am_fork {
-  struct am_header h;      /* the parent */
+  struct am_header h; /* the parent */
   am_u64 child_start_ns;
   am_u32 child_pid;
   am_u32 pad;
@@ -92,7 +92,7 @@ struct am_exit {
   struct am_header h;
   am_u64 cpu_ns;
   am_u64 peak_rss_bytes;
-  am_s32 wait_status;      /* as wait(2) gives it */
+  am_s32 wait_status; /* as wait(2) gives it */
   am_u32 pad;
 };
 
@@ -117,16 +117,16 @@ struct am_sock {
   struct am_header h;
   am_u64 cookie;
   am_u8 address[16];
-  am_u16 family;           /* AF_INET or AF_INET6, as the program used it */
-  am_u16 protocol;         /* IPPROTO_* */
-  am_u16 port;             /* host order */
+  am_u16 family;   /* AF_INET or AF_INET6, as the program used it */
+  am_u16 protocol; /* IPPROTO_* */
+  am_u16 port;     /* host order */
   am_u16 pad;
 };
 
 /* How an AM_CONNECT ended; sock is that of the attempt. ECANCELED = the program gave up. */
 struct am_sock_result {
   struct am_sock sock;
-  am_s32 error;            /* 0 = connected, else a positive errno */
+  am_s32 error; /* 0 = connected, else a positive errno */
   am_u32 pad;
 };
 
@@ -136,29 +136,29 @@ struct am_unix {
   struct am_header h;
   am_u32 cwd_len;
   am_u32 name_len;
-  am_u32 sock_type;        /* SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET */
+  am_u32 sock_type; /* SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET */
   am_u32 pad;
 };
 
 /* Not records: what programs and daemon share in maps and iterators. */
 struct am_ring_state {
-  am_u32 armed;            /* 1 = the consumer sleeps: the next record wakes it */
+  am_u32 armed; /* 1 = the consumer sleeps: the next record wakes it */
   am_u32 pad;
 };
 
-struct am_key {            /* a process */
+struct am_key { /* a process */
   am_u64 start_ns;
   am_u32 pid;
   am_u32 pad;
 };
 
-struct am_task {           /* one process of the task table */
+struct am_task { /* one process of the task table */
   struct am_key key;
-  struct am_key parent;    /* who gets its SIGCHLD now */
-  am_u64 cgroup_id;        /* ancestor at the session level, 0 = it is higher up */
+  struct am_key parent; /* who gets its SIGCHLD now */
+  am_u64 cgroup_id;     /* ancestor at the session level, 0 = it is higher up */
   am_u32 uid;
   am_u16 kernel_thread;
-  am_u16 alive;            /* a thread of it still runs */
+  am_u16 alive; /* a thread of it still runs */
 };
 
 #define AM_ABI_ASSERT(type, bytes) _Static_assert(sizeof(type) == (bytes), #type " layout")

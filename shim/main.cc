@@ -10,6 +10,8 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/headroom.h"
@@ -17,20 +19,16 @@
 #include "common/base/unique_fd.h"
 #include "common/base/watchdog.h"
 #include "shim/options.h"
+#include "shim/restrict.h"
 #include "shim/run_agent.h"
 #include "shim/session_client.h"
-#include "shim/stage/notify_filter.h"
 
 namespace agentmon {
 namespace {
 
-// Two calls of 30 s at most, and connecting.
+// Two calls of 30 s at most, and connecting; the same again for a third.
 constexpr absl::Duration kJoinTime = absl::Seconds(75);
-
-struct NotifyResult {
-  int fd = -1;
-  std::string error;
-};
+constexpr absl::Duration kCanaryTime = absl::Seconds(5);
 
 // A descriptor of ours must never be 0, 1 or 2: error messages would go into it. Close-on-exec, so that what
 // was closed for us is closed for the agent.
@@ -40,13 +38,6 @@ void HoldStandardDescriptors() {
     fd = open("/dev/null", O_RDWR | O_CLOEXEC);
   } while (fd >= 0 && fd <= STDERR_FILENO);
   if (fd > STDERR_FILENO) close(fd);
-}
-
-NotifyResult InstallFilter(const v1::AttachResponse& attached) {
-  if (!attached.notify()) return {-1, "not asked for"};
-  absl::StatusOr<UniqueFd> listener = InstallNotifyFilter({}, attached.plan().ask_exec());
-  if (!listener.ok()) return {-1, std::string(listener.status().message())};
-  return {listener->Release(), ""};  // close-on-exec
 }
 
 Watchdog::Options Patience() {
@@ -63,29 +54,75 @@ Watchdog::Options Patience() {
   return options;
 }
 
-void JoinSession(const ShimOptions& options, std::string token) {
-  std::optional<Watchdog> watchdog(Patience());
-  absl::StatusOr<UniqueFd> connection = ConnectToDaemon(options.socket);
-  if (!connection.ok()) Fail(kExitOwnFailure, connection.status().message());
-  if (absl::Status room = CheckHeadroom(kGrpcClient); !room.ok()) Fail(kExitOwnFailure, room.message());
+Watchdog::Options CanaryPatience() {
+  Watchdog::Options options;
+  options.patience = kCanaryTime;
+  options.exit_status = kExitOwnFailure;
+  options.on_hang =
+      "agentmon: the session's controls could not be tried in time: the daemon does not answer a forbidden "
+      "act\n";
+  options.on_abort = "agentmon: the session's controls could not be tried\n";
+  return options;
+}
 
+// What one thread has to hand to the other.
+struct Joining {
   std::promise<v1::AttachResponse> attached;
-  std::promise<NotifyResult> filtered;
-  std::promise<void> armed;
-  std::thread rpc([&] {
-    SessionClient client(std::move(*connection), std::move(token));
-    absl::StatusOr<v1::AttachResponse> response = client.Attach(options.namespace_error);
-    if (!response.ok()) Fail(kExitOwnFailure, response.status().message());
-    attached.set_value(*response);
-    const NotifyResult notify = filtered.get_future().get();
-    if (absl::Status s = client.Arm(notify.fd, notify.error); !s.ok()) Fail(kExitOwnFailure, s.message());
-    armed.set_value();
+  std::promise<std::pair<int, std::string>> restricted;  // the listener's number, and why there is none
+  std::promise<bool> armed;                              // true: prove it
+  std::promise<std::vector<int>> tried;
+  std::promise<void> proven;
+};
+
+template <typename T>
+T OrFail(absl::StatusOr<T> result) {
+  if (!result.ok()) Fail(kExitOwnFailure, result.status().message());
+  return *std::move(result);
+}
+
+void CallDaemon(SessionClient& client, const std::string& namespace_error, Joining& joining) {
+  joining.attached.set_value(OrFail(client.Attach(namespace_error)));
+  const auto [listener, why_none] = joining.restricted.get_future().get();
+  const bool prove = OrFail(client.Arm(listener, why_none)).prove();
+  joining.armed.set_value(prove);
+  if (prove) {
+    const std::vector<int> errors = joining.tried.get_future().get();
+    if (absl::Status s = client.Prove(errors); !s.ok()) Fail(kExitOwnFailure, s.message());
+    joining.proven.set_value();
+  }
+}
+
+std::vector<int> TryCanaries(const v1::ShimPlan& plan, const Restricted& restricted) {
+  const Watchdog watchdog(CanaryPatience());
+  const pid_t outsider = restricted.outsider.has_value() ? restricted.outsider->pid() : 0;
+  std::vector<int> errors;
+  for (const v1::Canary& canary : plan.canaries()) errors.push_back(TryCanary(canary, outsider));
+  return errors;
+}
+
+// Restricts this thread meanwhile; the environment of the agent.
+std::vector<std::string> Join(const ShimOptions& options, std::string token) {
+  std::optional<Watchdog> watchdog(Patience());
+  UniqueFd connection = OrFail(ConnectToDaemon(options.socket));
+  if (absl::Status room = CheckHeadroom(kGrpcClient); !room.ok()) Fail(kExitOwnFailure, room.message());
+  Joining& joining = *new Joining;  // the thread lives until the exec
+  std::thread([&joining, connection = std::move(connection), token = std::move(token),
+               why = options.namespace_error]() mutable {
+    SessionClient client(std::move(connection), std::move(token));
+    CallDaemon(client, why, joining);
     for (;;) pause();  // exec ends this thread; taking the channel down first would only cost time
-  });
-  filtered.set_value(InstallFilter(attached.get_future().get()));
-  armed.get_future().wait();
-  watchdog.reset();
-  RunAgent(options.command);
+  }).detach();
+  const v1::AttachResponse response = joining.attached.get_future().get();
+  Restricted restricted = OrFail(RestrictSelf(response, options.keep_fds));
+  joining.restricted.set_value({restricted.listener.get(), restricted.no_listener});
+  if (joining.armed.get_future().get()) {
+    watchdog.reset();  // one at a time
+    std::vector<int> errors = TryCanaries(response.plan(), restricted);
+    watchdog.emplace(Patience());
+    joining.tried.set_value(std::move(errors));
+    joining.proven.get_future().wait();
+  }
+  return std::move(restricted.environment);
 }
 
 }  // namespace
@@ -100,7 +137,8 @@ int main(int argc, char** argv) {
     Fail(kExitOwnFailure,
          absl::StrCat("agentmon-shim is started by 'agentmon run -- CMD': ", options.status().message()));
   }
+  if (absl::Status kept = CheckKeptDescriptors(*options); !kept.ok()) Fail(kExitOwnFailure, kept.message());
   absl::StatusOr<std::string> token = ReadToken(UniqueFd(options->token_fd));
   if (!token.ok()) Fail(kExitOwnFailure, token.status().message());
-  JoinSession(*options, std::move(*token));
+  RunAgent(options->command, Join(*options, std::move(*token)));
 }

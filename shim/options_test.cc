@@ -36,6 +36,25 @@ TEST_CASE("the reason of agentmon-ns is kept whole") {
   CHECK(options->namespace_error == "unshare: a=b");
 }
 
+TEST_CASE("descriptors that are to be kept may be given again, and must be open and inherited") {
+  const auto options =
+      Parse({"--socket", "s", "--token-fd", "99", "--keep-fd", "0", "--keep-fd", "7", "--", "x"});
+  REQUIRE(options.ok());
+  CHECK(options->keep_fds == std::vector<int>{0, 7});
+  CHECK_FALSE(Parse({"--socket", "s", "--token-fd", "3", "--keep-fd", "x", "--", "x"}).ok());
+
+  ShimOptions kept;
+  kept.token_fd = 99;
+  kept.keep_fds = {0};
+  CHECK(CheckKeptDescriptors(kept).ok());
+  kept.keep_fds = {0, 798};
+  CHECK(std::string(CheckKeptDescriptors(kept).message()) ==
+        "--keep-fd 798: no such descriptor was given to this command");
+  kept.token_fd = 0;
+  kept.keep_fds = {0};
+  CHECK_FALSE(CheckKeptDescriptors(kept).ok());
+}
+
 TEST_CASE("an incomplete or unknown command line is refused") {
   CHECK_FALSE(Parse({"--socket", "s", "--token-fd", "3", "--"}).ok());
   CHECK_FALSE(Parse({"--socket", "s", "--token-fd", "3"}).ok());

@@ -21,7 +21,11 @@ int ErrorOfSearch(int error, absl::string_view program, absl::string_view path) 
   return ENOENT;
 }
 
-void RunAgent(char** command) {
+void RunAgent(char** command, const std::vector<std::string>& environment) {
+  std::vector<char*> words;
+  for (const std::string& word : environment) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  environ = words.data();  // in one step: gRPC's threads may still read the old one
   execvp(command[0], command);
   const char* path = getenv("PATH");
   const int error = ErrorOfSearch(errno, command[0], path == nullptr ? "" : path);

@@ -93,7 +93,7 @@ absl::StatusOr<v1::AttachResponse> SessionClient::Attach(const std::string& name
   return response;
 }
 
-absl::Status SessionClient::Arm(int notify_fd, const std::string& notify_error) {
+absl::StatusOr<v1::ArmResponse> SessionClient::Arm(int notify_fd, const std::string& notify_error) {
   v1::ArmRequest request;
   request.set_token(token_);
   request.set_notify_fd(notify_fd);
@@ -101,7 +101,18 @@ absl::Status SessionClient::Arm(int notify_fd, const std::string& notify_error) 
   v1::ArmResponse response;
   grpc::ClientContext context;
   SetDeadline(context);
-  return WithContext(FromGrpc(stub_->Arm(&context, request, &response)), "arm the session");
+  RETURN_IF_ERROR(WithContext(FromGrpc(stub_->Arm(&context, request, &response)), "arm the session"));
+  return response;
+}
+
+absl::Status SessionClient::Prove(const std::vector<int>& errors) {
+  v1::ProveRequest request;
+  request.set_token(token_);
+  for (const int error : errors) request.add_results()->set_error(error);
+  v1::ProveResponse response;
+  grpc::ClientContext context;
+  SetDeadline(context);
+  return WithContext(FromGrpc(stub_->Prove(&context, request, &response)), "prove the session's controls");
 }
 
 }  // namespace agentmon

@@ -1,8 +1,9 @@
-// The shim's calls to the daemon: Attach, then Arm.
+// The shim's calls to the daemon: Attach, Arm, and Prove when that asks for it.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "agentmon/v1/sessions.grpc.pb.h"
@@ -25,7 +26,9 @@ class SessionClient {
 
   absl::StatusOr<v1::AttachResponse> Attach(const std::string& namespace_error);
   // notify_fd: a descriptor of this process, or -1 and why there is none.
-  absl::Status Arm(int notify_fd, const std::string& notify_error);
+  absl::StatusOr<v1::ArmResponse> Arm(int notify_fd, const std::string& notify_error);
+  // The errno of each canary of the plan.
+  absl::Status Prove(const std::vector<int>& errors);
 
  private:
   std::string token_;

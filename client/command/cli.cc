@@ -60,11 +60,21 @@ void AddRunOptions(CLI::App* verb, RunOptions& run) {
   AddRepeated(verb, "--label", run.labels, "Label of the session; may be given again")
       ->type_name("KEY=VALUE");
   AddPolicyOption(verb, run.policies);
+  verb->add_option(
+          "--keep-fd", run.keep_fds,
+          "Descriptor that reaches the agent though it is a directory, device or socket; may be given "
+          "again")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false)
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
   verb->add_flag("--allow-root", run.allow_root, "Run the agent even as root");
   verb->add_flag("--exec", run.exec, "Become the agent: no parent process, no line at the end");
   verb->add_flag("--quiet,-q", run.quiet, "No line at the end");
   verb->footer(
-      "The agent keeps its terminal, process group, directory, environment and descriptors. agentmon passes "
+      "The agent keeps its terminal, process group, directory, and of environment and descriptors what the "
+      "policy "
+      "lets pass. agentmon passes "
       "on "
       "HUP and TERM (and stops the session 3 seconds later), and INT, QUIT, USR1 and USR2 that a process "
       "sends; it "

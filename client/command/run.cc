@@ -171,7 +171,8 @@ int Run(const VerbContext& context, const RunOptions& options) {
     DropUnusedSession(socket, response.session());
     return context.Fail(kRunFailed, token_pipe.status().message());
   }
-  const ShimCall call{socket, token_pipe->read_end.get(), response.session(), context.command};
+  const ShimCall call{socket, token_pipe->read_end.get(), response.session(), options.keep_fds,
+                      context.command};
   const std::vector<std::string> programs = ProgramsToTry(*shim, response.mount_namespace());
   const absl::StatusOr<AgentEnd> end = options.exec ? Become(programs, call, *token_pipe, response.token())
                                                     : RunAgent(programs, call, *token_pipe, response.token());

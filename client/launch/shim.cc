@@ -57,8 +57,13 @@ absl::StatusOr<ShimPrograms> FindShimFrom(const std::string& own, const std::str
 absl::StatusOr<ShimPrograms> FindShim() { return FindShimFrom(OwnDirectory(), kInstalled); }
 
 std::vector<std::string> ShimArguments(const std::string& program, const ShimCall& call) {
-  std::vector<std::string> arguments{
-      program, "--socket", call.socket, "--token-fd", absl::StrCat(call.token_fd), "--"};
+  std::vector<std::string> arguments{program, "--socket", call.socket, "--token-fd",
+                                     absl::StrCat(call.token_fd)};
+  for (const int fd : call.keep_fds) {
+    arguments.push_back("--keep-fd");
+    arguments.push_back(absl::StrCat(fd));
+  }
+  arguments.push_back("--");
   arguments.insert(arguments.end(), call.command.begin(), call.command.end());
   return arguments;
 }

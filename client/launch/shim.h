@@ -1,5 +1,5 @@
 // Where agentmon-shim is and how it is called:
-//   agentmon-shim --socket PATH --token-fd N -- CMD ARGS...
+//   agentmon-shim --socket PATH --token-fd N [--keep-fd N]... -- CMD ARGS...
 // agentmon-ns takes the same arguments and passes them on.
 #pragma once
 
@@ -31,6 +31,7 @@ struct ShimCall {
   std::string socket;
   int token_fd = -1;
   std::string session;
+  std::vector<int> keep_fds;
   std::vector<std::string> command;
 };
 // Arguments from argv[0] on.

@@ -32,9 +32,12 @@ class Programs {
 }  // namespace
 
 TEST_CASE("the shim's arguments carry no token and end with the command") {
-  CHECK(ShimArguments("/x/agentmon-shim", {"/run/s", 5, "s-1", {"ls", "--", "-l"}}) ==
+  CHECK(ShimArguments("/x/agentmon-shim", {"/run/s", 5, "s-1", {}, {"ls", "--", "-l"}}) ==
         std::vector<std::string>{"/x/agentmon-shim", "--socket", "/run/s", "--token-fd", "5", "--", "ls",
                                  "--", "-l"});
+  CHECK(ShimArguments("/x/agentmon-shim", {"/run/s", 5, "s-1", {0, 7}, {"ls"}}) ==
+        std::vector<std::string>{"/x/agentmon-shim", "--socket", "/run/s", "--token-fd", "5", "--keep-fd",
+                                 "0", "--keep-fd", "7", "--", "ls"});
 }
 
 TEST_CASE("agentmon-ns is tried first, and only where a mount namespace is wanted") {

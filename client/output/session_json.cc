@@ -60,6 +60,15 @@ Json SessionToJson(const v1::Session& session) {
   for (const std::string& limit : session.limits()) out["limits"].push_back(ToUtf8(limit));
   if (session.has_usage()) SetUsage(out["usage"], session.usage());
   out["sources"] = SourcesToJson(session.sources());
+  out["controls"] = Json::array();
+  for (const v1::ControlState& control : session.controls()) {
+    Json one;
+    one["control"] = ToUtf8(control.name());
+    one["mechanism"] = ToUtf8(control.mechanism());
+    one["active"] = control.active();
+    if (!control.why().empty()) one["why"] = ToUtf8(control.why());
+    out["controls"].push_back(std::move(one));
+  }
   out["policy"] = PolicyToJson(session.policy());
   return out;
 }

@@ -94,6 +94,18 @@ void WriteSources(const google::protobuf::RepeatedPtrField<v1::SourceState>& sou
   }
 }
 
+void WriteControls(const google::protobuf::RepeatedPtrField<v1::ControlState>& controls, const Paint& paint,
+                   Output& output) {
+  if (!controls.empty()) output.Line("controls");
+  for (const v1::ControlState& control : controls) {
+    const std::string state =
+        control.active() ? paint(Color::kGreen, "active")
+                         : absl::StrCat(paint(Color::kYellow, "not active"), ": ", Printable(control.why()));
+    output.Line(absl::StrCat("  ", PadRight(Printable(control.name()), 20), "  ",
+                             PadRight(Printable(control.mechanism()), 9), "  ", state));
+  }
+}
+
 void WritePolicy(const v1::PolicyState& policy, const Paint& paint, Output& output) {
   Field("policy", PolicyLine(policy), output);
   if (!policy.problem().empty())
@@ -177,6 +189,7 @@ void WriteSession(const v1::Session& session, absl::Time now, const Paint& paint
   if (session.has_usage()) Field("used", UsageText(session.usage()), output);
   if (!session.sources().empty()) output.Line("sources");
   WriteSources(session.sources(), paint, output);
+  WriteControls(session.controls(), paint, output);
   WritePolicy(session.policy(), paint, output);
 }
 

@@ -32,7 +32,8 @@ struct MediatedCall {
   int8_t dirfd = -1;  // directory of `path`; without it the current directory
   int8_t path = -1;   // address of the name
   int8_t flags = -1;  // open(2) flags, AT_* flags, or the address of struct open_how
-  int8_t value = -1;  // mode (of mknod the device follows it), uid (the gid follows it), length, RENAME_* flags, or the address of argv
+  int8_t value = -1;  // mode (of mknod the device follows it), uid (the gid follows it), length, RENAME_*
+                      // flags, or the address of argv
   int8_t new_dirfd = -1;
   int8_t new_path = -1;      // rename, link: new name; symlink: target
   int8_t fd = -1;            // the object itself, by descriptor

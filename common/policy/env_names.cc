@@ -30,10 +30,23 @@ constexpr absl::string_view kNames[] = {
 
 constexpr absl::string_view kOwn[] = {"AGENTMON_SESSION", "AGENTMON_SOCKET"};
 
+constexpr absl::string_view kLoader = "LD_*";
+
 }  // namespace
 
+const std::vector<absl::string_view>& SecretEnvPatterns() {
+  static const auto& patterns = *new std::vector<absl::string_view>([] {
+    std::vector<absl::string_view> all(std::begin(kNames), std::end(kNames));
+    all.push_back(kLoader);
+    return all;
+  }());
+  return patterns;
+}
+
+absl::Span<const absl::string_view> OwnEnvNames() { return kOwn; }
+
 bool IsSecretEnvName(absl::string_view name) {
-  return absl::StartsWith(name, "LD_") ||
+  return absl::StartsWith(name, kLoader.substr(0, kLoader.size() - 1)) ||
          std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 

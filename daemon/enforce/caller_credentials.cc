@@ -110,7 +110,8 @@ absl::StatusOr<CallerCredentials> ReadCallerCredentials(pid_t tid) {
   std::vector<uint64_t> uids, gids, capabilities, permitted;
   bool no_new_privs = false, mask_known = false;
   for (const absl::string_view line : absl::StrSplit(status, '\n')) {
-    const std::pair<absl::string_view, absl::string_view> field = absl::StrSplit(line, absl::MaxSplits(':', 1));
+    const std::pair<absl::string_view, absl::string_view> field =
+        absl::StrSplit(line, absl::MaxSplits(':', 1));
     if (field.first == "Uid") uids = Numbers(field.second);
     if (field.first == "Gid") gids = Numbers(field.second);
     if (field.first == "CapEff") capabilities = Numbers(field.second, 16);
@@ -124,7 +125,8 @@ absl::StatusOr<CallerCredentials> ReadCallerCredentials(pid_t tid) {
       for (const uint64_t group : Numbers(field.second)) out.groups.push_back(static_cast<gid_t>(group));
     }
   }
-  if (uids.size() != 4 || gids.size() != 4 || capabilities.size() != 1 || permitted.size() != 1 || !mask_known)
+  if (uids.size() != 4 || gids.size() != 4 || capabilities.size() != 1 || permitted.size() != 1 ||
+      !mask_known)
     return absl::InternalError("the caller's status cannot be read");
   out.fsuid = static_cast<uid_t>(uids[3]);
   out.fsgid = static_cast<gid_t>(gids[3]);

@@ -26,9 +26,9 @@ absl::StatusOr<CallerCredentials> ReadCallerCredentials(pid_t tid);
 // For one thread that acts for callers. Call once in the thread: its umask is its own from then on.
 absl::Status PrepareToActForCallers();
 
-// This thread has the caller's file rights and no capability but the caller's as long as it lives. Raw calls: the
-// C library would change all threads. Construct only in a prepared thread, one at a time; a failure to give the rights
-// up is one of Took().
+// This thread has the caller's file rights and no capability but the caller's as long as it lives. Raw calls:
+// the C library would change all threads. Construct only in a prepared thread, one at a time; a failure to
+// give the rights up is one of Took().
 class ActingFor {
  public:
   explicit ActingFor(const CallerCredentials& caller);

@@ -23,7 +23,8 @@ UniqueFd OpenAt2(int from, const std::string& name, uint64_t flags, uint64_t res
   open_how how{};
   how.flags = flags | O_PATH | O_CLOEXEC;
   how.resolve = resolve;
-  return UniqueFd(static_cast<int>(syscall(SYS_openat2, from, name.empty() ? "." : name.c_str(), &how, sizeof(how))));
+  return UniqueFd(
+      static_cast<int>(syscall(SYS_openat2, from, name.empty() ? "." : name.c_str(), &how, sizeof(how))));
 }
 
 // Takes "fd/7", "cwd" or "root" off the front of what follows a process's directory in procfs.
@@ -46,7 +47,8 @@ bool TakeMagic(absl::string_view* rest, std::string* link) {
   return true;
 }
 
-// The link below /proc that the start of an absolute name is, and what follows it. procfs would take "self" for us.
+// The link below /proc that the start of an absolute name is, and what follows it. procfs would take "self"
+// for us.
 std::string MagicStart(pid_t tid, pid_t tgid, absl::string_view name, absl::string_view* rest) {
   std::string link;
   absl::string_view tail = name;
@@ -79,7 +81,8 @@ std::string MagicStart(pid_t tid, pid_t tgid, absl::string_view name, absl::stri
 std::string WithCallersPid(absl::string_view name, pid_t tid, pid_t tgid) {
   absl::string_view rest = name;
   if (absl::ConsumePrefix(&rest, "/proc/self")) return absl::StrCat("/proc/", tgid, rest);
-  if (absl::ConsumePrefix(&rest, "/proc/thread-self")) return absl::StrCat("/proc/", tgid, "/task/", tid, rest);
+  if (absl::ConsumePrefix(&rest, "/proc/thread-self"))
+    return absl::StrCat("/proc/", tgid, "/task/", tid, rest);
   return std::string(name);
 }
 
@@ -88,13 +91,14 @@ bool HasRootOfItsOwn(const UniqueFd& root) {
   return path != "/";
 }
 
-// Looks a name up below base. Links are rare, and without them the caller's root need not be looked at; with them the
-// whole path is walked in its root, since an absolute link starts there.
+// Looks a name up below base. Links are rare, and without them the caller's root need not be looked at; with
+// them the whole path is walked in its root, since an absolute link starts there.
 UniqueFd Walk(const CallerBase& base, const std::string& name, uint64_t flags) {
   constexpr uint64_t kPlain = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
   constexpr uint64_t kRooted = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
   if (!HasRootOfItsOwn(base.root)) {
-    UniqueFd found = OpenAt2(base.start.get(), name, flags, base.from_root ? kPlain | RESOLVE_IN_ROOT : kPlain);
+    UniqueFd found =
+        OpenAt2(base.start.get(), name, flags, base.from_root ? kPlain | RESOLVE_IN_ROOT : kPlain);
     if (found.valid() || errno != ELOOP) return found;
   }
   if (base.from_root) return OpenAt2(base.root.get(), name, flags, kRooted);

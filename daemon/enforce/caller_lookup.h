@@ -1,5 +1,5 @@
-// Names that a waiting caller gave to the kernel, looked up as the kernel would for it: in its root, from its directory,
-// and held by descriptor from then on.
+// Names that a waiting caller gave to the kernel, looked up as the kernel would for it: in its root, from its
+// directory, and held by descriptor from then on.
 #pragma once
 
 #include <sys/stat.h>
@@ -20,9 +20,9 @@ struct CallerName {
 
 // Where a name is looked up from. Opening it needs the daemon's own rights, the look-up those of the caller.
 struct CallerBase {
-  int error = 0;   // errno for the caller; then nothing else counts
-  UniqueFd start;  // O_PATH: the root, the current directory, or what a descriptor means
-  UniqueFd root;   // of the caller
+  int error = 0;     // errno for the caller; then nothing else counts
+  UniqueFd start;    // O_PATH: the root, the current directory, or what a descriptor means
+  UniqueFd root;     // of the caller
   std::string name;  // what is left to look up from start; never absolute. Empty: start is the object itself
   bool from_root = false;
 };
@@ -41,8 +41,8 @@ FoundPlace FindPlace(const CallerBase& base);
 
 // The object.
 struct FoundObject {
-  int error = 0;  // ENOENT: FindPlace says where it would be
-  UniqueFd fd;    // O_PATH
+  int error = 0;     // ENOENT: FindPlace says where it would be
+  UniqueFd fd;       // O_PATH
   std::string path;  // without " (deleted)"; "pipe:[7]" and the like for what has no name
   struct stat st {};
 };

@@ -18,7 +18,7 @@ namespace agentmon {
 namespace {
 
 constexpr size_t kKnownMax = 4096;
-constexpr int kLinksMax = 40;  // as the kernel's MAXSYMLINKS
+constexpr int kLinksMax = 40;            // as the kernel's MAXSYMLINKS
 constexpr unsigned kExchange = 1u << 1;  // RENAME_EXCHANGE
 
 BrokerResult Answered(BrokerAnswer answer, int error = 0, const std::string& path = "",
@@ -82,8 +82,8 @@ bool Exists(const FoundPlace& place) {
   return fstatat(place.directory.get(), place.leaf.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-// What could not have happened anyway is no matter of policy: programs that make a directory rely on hearing that it is
-// there. 0 = it could have happened.
+// What could not have happened anyway is no matter of policy: programs that make a directory rely on hearing
+// that it is there. 0 = it could have happened.
 int ErrorWithoutPolicy(FileAct act, const FoundPlace& place) {
   switch (act) {
     case FileAct::kUnlink:
@@ -132,7 +132,8 @@ BrokerResult ChangeName(const BrokeredCall& call, const CallerBase& base, const 
   return result;
 }
 
-BrokerResult Rename(const BrokeredCall& call, const CallerBase& from, const CallerBase& to, const FileJudge& judge) {
+BrokerResult Rename(const BrokeredCall& call, const CallerBase& from, const CallerBase& to,
+                    const FileJudge& judge) {
   const FoundPlace source = FindPlace(from);
   if (source.error != 0) return Failed(source.error);
   const FoundPlace target = FindPlace(to);
@@ -140,19 +141,22 @@ BrokerResult Rename(const BrokeredCall& call, const CallerBase& from, const Call
   if (source.leaf.empty() || target.leaf.empty()) return Failed(EBUSY);
   const auto is_directory = [](const FoundPlace& place) {
     struct stat st {};
-    return fstatat(place.directory.get(), place.leaf.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+    return fstatat(place.directory.get(), place.leaf.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           S_ISDIR(st.st_mode);
   };
   BrokerResult result = Answered(BrokerAnswer::kDone, 0, source.path, target.path);
   bool stop = judge(policy::kRename, source.path, target.path, is_directory(source));
   if (!stop && (call.at_flags & kExchange) != 0)
     stop = judge(policy::kRename, target.path, source.path, is_directory(target));
   if (stop) return Stopped(ErrorWithoutPolicy(call.act, source), source.path, target.path);
-  result.error = ErrorOf(syscall(SYS_renameat2, source.directory.get(), source.leaf.c_str(), target.directory.get(),
-                                 target.leaf.c_str(), static_cast<unsigned>(call.at_flags)));
+  result.error =
+      ErrorOf(syscall(SYS_renameat2, source.directory.get(), source.leaf.c_str(), target.directory.get(),
+                      target.leaf.c_str(), static_cast<unsigned>(call.at_flags)));
   return result;
 }
 
-BrokerResult Link(const BrokeredCall& call, const CallerBase& from, const CallerBase& to, const FileJudge& judge) {
+BrokerResult Link(const BrokeredCall& call, const CallerBase& from, const CallerBase& to,
+                  const FileJudge& judge) {
   if (from.name.empty() && !call.name.name.empty() && (call.at_flags & AT_SYMLINK_FOLLOW) == 0)
     return Failed(EXDEV);  // the link in procfs itself, which cannot have another name
   const FoundObject object = FindObject(from, (call.at_flags & AT_SYMLINK_FOLLOW) != 0);
@@ -163,8 +167,8 @@ BrokerResult Link(const BrokeredCall& call, const CallerBase& from, const Caller
   BrokerResult result = Answered(BrokerAnswer::kDone, 0, object.path, target.path);
   if (judge(policy::kLink, object.path, target.path, false))
     return Stopped(ErrorWithoutPolicy(call.act, target), object.path, target.path);
-  result.error = ErrorOf(linkat(AT_FDCWD, HeldPath(object.fd.get()).text, target.directory.get(), target.leaf.c_str(),
-                                AT_SYMLINK_FOLLOW));
+  result.error = ErrorOf(linkat(AT_FDCWD, HeldPath(object.fd.get()).text, target.directory.get(),
+                                target.leaf.c_str(), AT_SYMLINK_FOLLOW));
   return result;
 }
 
@@ -173,22 +177,26 @@ BrokerResult ChangeObject(const BrokeredCall& call, const CallerBase& base, cons
   const bool no_follow = (call.at_flags & AT_SYMLINK_NOFOLLOW) != 0;
   const FoundObject object = FindObject(base, !no_follow);
   if (object.error != 0) return Failed(object.error);
-  if (!absl::StartsWith(object.path, "/")) return Answered(BrokerAnswer::kContinue, 0, object.path, "");  // nameless
+  if (!absl::StartsWith(object.path, "/"))
+    return Answered(BrokerAnswer::kContinue, 0, object.path, "");  // nameless
   BrokerResult result = Answered(BrokerAnswer::kDone, 0, object.path, "");
   if (judge(OperationsOf(call), object.path, "", S_ISDIR(object.st.st_mode)))
     return Answered(BrokerAnswer::kStopped, EACCES, object.path, "");
   const HeldPath held(object.fd.get());
   if (call.act == FileAct::kChmod) {
     // Linux keeps no mode of a link.
-    result.error = S_ISLNK(object.st.st_mode) ? EOPNOTSUPP : ErrorOf(fchmodat(AT_FDCWD, held.text, call.mode, 0));
+    result.error =
+        S_ISLNK(object.st.st_mode) ? EOPNOTSUPP : ErrorOf(fchmodat(AT_FDCWD, held.text, call.mode, 0));
   } else if (call.act == FileAct::kChown) {
-    result.error = ErrorOf(fchownat(object.fd.get(), "", static_cast<uid_t>(call.uid), static_cast<gid_t>(call.gid),
-                                    AT_EMPTY_PATH));
+    result.error = ErrorOf(fchownat(object.fd.get(), "", static_cast<uid_t>(call.uid),
+                                    static_cast<gid_t>(call.gid), AT_EMPTY_PATH));
   } else if (call.by_fd) {
-    return Answered(BrokerAnswer::kContinue, 0, object.path);  // it was asked for when it was opened for writing
+    return Answered(BrokerAnswer::kContinue, 0,
+                    object.path);  // it was asked for when it was opened for writing
   } else {
     rlimit limit{};
-    const bool too_large = prlimit(call.tgid, RLIMIT_FSIZE, nullptr, &limit) == 0 && call.size > limit.rlim_cur;
+    const bool too_large =
+        prlimit(call.tgid, RLIMIT_FSIZE, nullptr, &limit) == 0 && call.size > limit.rlim_cur;
     result.error = too_large ? EFBIG : ErrorOf(truncate(held.text, static_cast<off_t>(call.size)));
   }
   return result;
@@ -249,7 +257,10 @@ BrokerResult FileBroker::Open(const BrokeredCall& call, const FileJudge& judge) 
     result.only_reads = true;  // O_CREAT alone
     return result;
   }
-  if (judge(operations, result.path, "", false)) return Answered(BrokerAnswer::kStopped, EACCES, result.path, "");
+  if (judge(operations, result.path, "", false)) {
+    result.answer = BrokerAnswer::kStopped;
+    result.error = EACCES;
+  }
   return result;
 }
 

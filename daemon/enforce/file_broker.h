@@ -1,7 +1,8 @@
 // Performs file-changing system calls for the sessions whose policy must be asked first.
 //
-// The name that a program gave may mean something else a moment later. So the caller's name is looked up once, held by
-// descriptor, judged by the path of what is held, and the call is made on that, with the caller's rights.
+// The name that a program gave may mean something else a moment later. So the caller's name is looked up
+// once, held by descriptor, judged by the path of what is held, and the call is made on that, with the
+// caller's rights.
 #pragma once
 
 #include <sys/types.h>
@@ -25,9 +26,9 @@ struct BrokeredCall {
   pid_t tid = 0;
   pid_t tgid = 0;
   CallerName name;
-  CallerName new_name;  // rename, link; symlink: dirfd and name of the link itself
-  std::string target;   // symlink: the text
-  bool by_fd = false;   // fchmod and the like: name.dirfd is the object
+  CallerName new_name;    // rename, link; symlink: dirfd and name of the link itself
+  std::string target;     // symlink: the text
+  bool by_fd = false;     // fchmod and the like: name.dirfd is the object
   uint64_t at_flags = 0;  // AT_*, of rename RENAME_*
   uint32_t open_flags = 0;
   uint32_t mode = 0;

@@ -4,6 +4,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "common/policy/builtin.h"
 #include "common/policy/evaluate.h"
 
@@ -15,9 +17,8 @@ using How = v1::RuleEnforcement;
 
 class Lister {
  public:
-  Lister(const std::set<v1::Source>& sources, const MissingLimits& missing,
-         std::vector<v1::RuleEnforcement>& out)
-      : sources_(sources), missing_(missing), out_(out) {}
+  Lister(const SessionMeans& means, const MissingLimits& missing, std::vector<v1::RuleEnforcement>& out)
+      : means_(means), missing_(missing), out_(out) {}
 
   void Layer(const policy::CompiledLayer& layer) {
     if (policy::Strictness(policy::UnderPosture(policy::Decision::kDeny, layer.posture)) <
@@ -27,23 +28,28 @@ class Lister {
     layer_ = &layer;
     for (const policy::Rule& rule : layer.document->rules) {
       if (policy::Strictness(rule.decision) < policy::Strictness(policy::Decision::kRedirect)) continue;
-      const auto [how, mechanism] = HowSeen(rule.kind, rule);
-      Add(rule.name, rule.at, how, mechanism);
+      Add(rule.name, rule.at, HowStopped(rule.kind, rule));
     }
     for (size_t i = 0; i < policy::kDefaults; ++i) {
       const auto what = static_cast<policy::DefaultFor>(i);
       if (policy::Strictness(layer.defaults[i]) < policy::Strictness(policy::Decision::kAsk)) continue;
-      const auto [how, mechanism] = HowSeen(KindOf(what), policy::Rule());
-      Add(absl::StrCat("default for ", policy::DefaultName(what)), {}, how, mechanism);
+      policy::Rule rule;
+      if (what == policy::DefaultFor::kFileRead) rule.operations = policy::kOpen | policy::kRead;
+      if (what == policy::DefaultFor::kFileWrite) rule.operations = policy::kWriteOps;
+      Add(absl::StrCat("default for ", policy::DefaultName(what)), {}, HowStopped(KindOf(what), rule));
     }
-    if (layer.env.given) Add("env", {}, How::NONE, "");
+    if (layer.env.given) Add("env", {}, {How::NONE, "", ""});
     const policy::SeccompRules& s = layer.document->seccomp;
-    if (s.ptrace || s.bpf || s.kernel_modules || s.mount_namespace) Add("linux.seccomp", {}, How::NONE, "");
+    if (s.ptrace || s.bpf || s.kernel_modules || s.mount_namespace)
+      Add("linux.seccomp", {}, {How::NONE, "", ""});
     Limits(layer.document->limits);
   }
 
  private:
-  using Seen = std::pair<How::How, std::string>;
+  struct Means {
+    How::How how = How::NONE;
+    std::string mechanism, why;
+  };
 
   static RuleKind KindOf(policy::DefaultFor what) {
     switch (what) {
@@ -66,42 +72,60 @@ class Lister {
     for (const std::string& key : GivenLimits(limits)) {
       const auto missing = missing_.find(key);
       if (missing != missing_.end()) {
-        Add("resource_limits." + key, {}, How::NONE, "", missing->second);
+        Add("resource_limits." + key, {}, {How::NONE, "", missing->second});
       } else {
-        Add("resource_limits." + key, {}, How::KERNEL, IsTimeout(key) ? "timer" : "cgroup");
+        Add("resource_limits." + key, {}, {How::KERNEL, IsTimeout(key) ? "timer" : "cgroup", ""});
       }
     }
   }
-  Seen By(v1::Source source, const char* name) const {
-    return sources_.count(source) != 0 ? Seen{How::OBSERVED, name} : Seen{How::NONE, ""};
+  bool Has(v1::Source source) const { return means_.sources.count(source) != 0; }
+  Means Observed(v1::Source source, const char* name) const {
+    return Has(source) ? Means{How::OBSERVED, name, ""} : Means();
   }
-  Seen HowSeen(RuleKind kind, const policy::Rule& rule) const {
+  Means HowStopped(RuleKind kind, const policy::Rule& rule) const {
     switch (kind) {
       case RuleKind::kCommand:
-        return By(v1::PROCESS, "process");
+        if (means_.armed && Has(v1::FANOTIFY) && Has(v1::NOTIFY))
+          return {How::KERNEL, "fanotify, notify", ""};
+        return Observed(v1::PROCESS, "process");
       case RuleKind::kUnix:
-        return By(v1::NETWORK, "network");
+        return Observed(v1::NETWORK, "network");
       case RuleKind::kNetwork:
         // Which name led to an address is not known yet.
         return !rule.domains.empty() && rule.cidrs.empty() && !NamesAddresses(rule)
-                   ? Seen{How::NONE, ""}
-                   : By(v1::NETWORK, "network");
-      case RuleKind::kFile: {
-        if (OfPseudoFiles(rule)) return {How::NONE, ""};
-        const Seen reads = By(v1::FANOTIFY, "fanotify"), writes = By(v1::NOTIFY, "notify");
-        const bool only_reads = rule.operations != 0 && (rule.operations & policy::kWriteOps) == 0;
-        return only_reads || writes.first == How::NONE ? reads : writes;
-      }
+                   ? Means()
+                   : Observed(v1::NETWORK, "network");
+      case RuleKind::kFile:
+        return HowFilesAre(rule);
       case RuleKind::kSignal:
         break;
     }
-    return {How::NONE, ""};
+    return {};
   }
-  // Reads of /proc and /sys raise no events: no marks are there.
-  static bool OfPseudoFiles(const policy::Rule& rule) {
+  // Reads are asked by fanotify, which speaks of regular files only and of no look at a name; everything else
+  // goes through the broker.
+  Means HowFilesAre(const policy::Rule& rule) const {
+    const uint32_t operations = rule.operations == 0 ? policy::kAllFileOps : rule.operations;
+    const bool reads = (operations & (policy::kOpen | policy::kRead)) != 0;
+    const bool writes = (operations & policy::kWriteOps) != 0;
+    if (OnlyBelow(rule, {"/proc/", "/sys/"}))
+      return {How::NONE, "", "the kernel asks nobody about files of procfs and sysfs"};
+    if (!reads && !writes) return {How::NONE, "", "nothing is asked before a name is looked at"};
+    const bool devices = OnlyBelow(rule, {"/dev/"});
+    if (means_.armed && (!reads || Has(v1::FANOTIFY)) && (!writes || Has(v1::NOTIFY))) {
+      if (devices)
+        return {How::ASKED, "notify", "of devices, opens for writing only, by the name that was asked"};
+      return {How::KERNEL, reads ? (writes ? "fanotify, broker" : "fanotify") : "broker", ""};
+    }
+    const Means by_reads = Observed(v1::FANOTIFY, "fanotify"), by_writes = Observed(v1::NOTIFY, "notify");
+    return !writes || by_writes.how == How::NONE ? by_reads : by_writes;
+  }
+  static bool OnlyBelow(const policy::Rule& rule, std::initializer_list<absl::string_view> directories) {
     return !rule.paths.empty() &&
-           std::all_of(rule.paths.begin(), rule.paths.end(), [](const policy::Text& path) {
-             return absl::StartsWith(path.value, "/proc/") || absl::StartsWith(path.value, "/sys/");
+           std::all_of(rule.paths.begin(), rule.paths.end(), [&](const policy::Text& path) {
+             return std::any_of(directories.begin(), directories.end(), [&](absl::string_view directory) {
+               return absl::StartsWith(path.value, directory);
+             });
            });
   }
   static bool NamesAddresses(const policy::Rule& rule) {
@@ -110,8 +134,7 @@ class Lister {
     }
     return false;
   }
-  void Add(absl::string_view rule, policy::Position at, How::How how, const std::string& mechanism,
-           const std::string& why = "") {
+  void Add(absl::string_view rule, policy::Position at, const Means& means) {
     v1::RuleEnforcement entry;
     entry.set_layer(layer_->name);
     entry.set_rule(std::string(rule));
@@ -120,13 +143,13 @@ class Lister {
       entry.mutable_at()->set_line(at.line);
       entry.mutable_at()->set_column(at.column);
     }
-    entry.set_how(how);
-    entry.set_mechanism(mechanism);
-    entry.set_why(why);
+    entry.set_how(means.how);
+    entry.set_mechanism(means.mechanism);
+    entry.set_why(means.why);
     out_.push_back(std::move(entry));
   }
 
-  const std::set<v1::Source>& sources_;
+  const SessionMeans& means_;
   const MissingLimits& missing_;
   std::vector<v1::RuleEnforcement>& out_;
   const policy::CompiledLayer* layer_ = nullptr;
@@ -134,13 +157,46 @@ class Lister {
 
 }  // namespace
 
-std::vector<v1::RuleEnforcement> ListEnforcement(const policy::Snapshot& snapshot,
-                                                 const std::set<v1::Source>& sources,
+std::vector<v1::RuleEnforcement> ListEnforcement(const policy::Snapshot& snapshot, const SessionMeans& means,
                                                  const MissingLimits& missing) {
   std::vector<v1::RuleEnforcement> out;
-  Lister lister(sources, missing, out);
+  Lister lister(means, missing, out);
   for (const policy::CompiledLayer& layer : snapshot.layers()) lister.Layer(layer);
   return out;
+}
+
+namespace {
+
+// A default that the file does not name: it is listed, but nobody has asked for it to be enforced.
+bool IsUnsaid(const policy::CompiledLayer& layer, absl::string_view rule) {
+  absl::string_view name = rule;
+  if (!absl::ConsumePrefix(&name, "default for ")) return false;
+  for (size_t i = 0; i < policy::kDefaults; ++i) {
+    if (name == policy::DefaultName(static_cast<policy::DefaultFor>(i)))
+      return layer.document->defaults[i] == policy::Decision::kNone;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string FindUnenforceable(const policy::Snapshot& snapshot,
+                              const std::vector<v1::RuleEnforcement>& rules) {
+  std::vector<std::string> found;
+  size_t count = 0;
+  for (const policy::CompiledLayer& layer : snapshot.layers()) {
+    if (layer.kind == policy::LayerKind::kBuiltin || layer.enforcement == policy::Enforcement::kBestEffort)
+      continue;
+    for (const v1::RuleEnforcement& rule : rules) {
+      if (rule.layer() != layer.name || rule.how() == How::ASKED || rule.how() == How::KERNEL) continue;
+      if (IsUnsaid(layer, rule.rule())) continue;
+      if (++count <= 3)
+        found.push_back(absl::StrCat(rule.rule(), " (", rule.file(),
+                                     rule.at().line() == 0 ? "" : absl::StrCat(":", rule.at().line()), ")"));
+    }
+  }
+  if (count == 0) return "";
+  return absl::StrCat(absl::StrJoin(found, ", "), count > 3 ? absl::StrCat(" and ", count - 3, " more") : "");
 }
 
 Gap GapOf(const std::vector<v1::RuleEnforcement>& rules) {

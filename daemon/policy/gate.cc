@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <functional>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "common/kernel/proc_fs.h"
+#include "common/policy/builtin.h"
 #include "common/policy/policy_proto.h"
 
 namespace agentmon {
@@ -13,41 +16,32 @@ namespace {
 using policy::Posture;
 
 constexpr int kDeepest = 64;
+constexpr uint32_t kReads = policy::kOpen | policy::kRead;
 
 bool SpeaksOfDepth(const policy::Snapshot& snapshot) {
   const auto has_depth = [](const policy::Rule& rule) { return rule.min_depth > 0 || rule.max_depth >= 0; };
-  return std::any_of(snapshot.layers().begin(), snapshot.layers().end(), [&](const policy::CompiledLayer& layer) {
-    return std::any_of(layer.document->rules.begin(), layer.document->rules.end(), has_depth);
-  });
+  return std::any_of(
+      snapshot.layers().begin(), snapshot.layers().end(), [&](const policy::CompiledLayer& layer) {
+        return std::any_of(layer.document->rules.begin(), layer.document->rules.end(), has_depth);
+      });
 }
 
 }  // namespace
 
 bool Enforces(const policy::Snapshot& snapshot) {
-  return std::any_of(snapshot.layers().begin() + 1, snapshot.layers().end(), [](const policy::CompiledLayer& layer) {
-    return layer.posture == Posture::kEnforce || layer.posture == Posture::kIsolate;
-  });
+  return std::any_of(snapshot.layers().begin() + 1, snapshot.layers().end(),
+                     [](const policy::CompiledLayer& layer) {
+                       return layer.posture == Posture::kEnforce || layer.posture == Posture::kIsolate;
+                     });
 }
 
 Gate::Gate(std::shared_ptr<const policy::CurrentSnapshot> policy, std::vector<gid_t> groups)
-    : policy_(std::move(policy)), groups_(std::move(groups)), armed_(Enforces(*policy_->Get())), trusted_(clock_) {}
+    : policy_(std::move(policy)),
+      groups_(std::move(groups)),
+      armed_(Enforces(*policy_->Get())),
+      trusted_(clock_) {}
 
 bool Gate::enforces() const { return armed_ && Enforces(*policy_->Get()); }
-
-bool Gate::SpeaksOf(absl::string_view directory) const {
-  const std::shared_ptr<const policy::Snapshot> snapshot = policy_->Get();
-  const auto stops_there = [&](const policy::Rule& rule) {
-    return rule.kind == policy::RuleKind::kFile &&
-           policy::Strictness(rule.decision) >= policy::Strictness(policy::Decision::kRedirect) &&
-           std::any_of(rule.paths.begin(), rule.paths.end(), [&](const policy::Text& path) {
-             return absl::StartsWith(path.value, directory) &&
-                    (path.value.size() == directory.size() || path.value[directory.size()] == '/');
-           });
-  };
-  return std::any_of(snapshot->layers().begin(), snapshot->layers().end(), [&](const policy::CompiledLayer& layer) {
-    return std::any_of(layer.document->rules.begin(), layer.document->rules.end(), stops_there);
-  });
-}
 
 Gate::Answer Gate::Judge(const policy::Snapshot& snapshot, const policy::Subject& subject) {
   const std::function<bool(absl::string_view)> trusted = [this](absl::string_view directory) {
@@ -65,7 +59,8 @@ Gate::Answer Gate::Judge(const policy::Snapshot& snapshot, const policy::Subject
   return answer;
 }
 
-Gate::Answer Gate::File(uint32_t operations, absl::string_view path, absl::string_view new_path, bool directory) {
+Gate::Answer Gate::File(uint32_t operations, absl::string_view path, absl::string_view new_path,
+                        bool directory) {
   policy::Subject subject = policy::FileSubject(operations, path, new_path);
   subject.directory = directory;
   if (absl::StartsWith(path, "/dev/")) {
@@ -75,8 +70,61 @@ Gate::Answer Gate::File(uint32_t operations, absl::string_view path, absl::strin
   return Judge(*policy_->Get(), subject);
 }
 
-Gate::Answer Gate::Exec(absl::string_view exe, absl::string_view asked, absl::Span<const absl::string_view> argv,
-                        pid_t tgid) {
+std::shared_ptr<const policy::ProtectedPlaces> Gate::Places() {
+  std::shared_ptr<const policy::Snapshot> snapshot = policy_->Get();
+  absl::MutexLock lock(&mutex_);
+  if (places_of_ != snapshot) {
+    places_ = std::make_shared<const policy::ProtectedPlaces>(policy::FindProtectedPlaces(*snapshot));
+    places_of_ = std::move(snapshot);
+  }
+  return places_;
+}
+
+Gate::Answer Gate::Move(absl::string_view path, absl::string_view new_path) {
+  Answer answer = File(policy::kRename, path, new_path, true);
+  if (answer.stop) return answer;
+  const std::shared_ptr<const policy::ProtectedPlaces> places = Places();
+  for (const std::string& tail : places->tails) {
+    for (const uint32_t operations : {kReads, uint32_t{policy::kWrite}}) {
+      Answer before = File(operations, absl::StrCat(path, "/", tail));
+      Answer after = File(operations, absl::StrCat(new_path, "/", tail));
+      if (before.stop != after.stop) return before.stop ? before : after;
+    }
+  }
+  return answer;
+}
+
+Gate::Answer Gate::OtherNames(uint32_t operations, absl::string_view path, const struct stat& st) {
+  if (st.st_nlink < 2 || !S_ISREG(st.st_mode)) return Answer();
+  const std::shared_ptr<const policy::ProtectedPlaces> places = Places();
+  uint32_t stopped = 0;
+  {
+    absl::MutexLock lock(&inodes_mutex_);
+    if (inodes_of_ != places) inodes_.Forget();
+    inodes_of_ = places;
+    const auto stops = [this](const std::string& name) {
+      return (Stops(kReads, name) ? ProtectedInodes::kRead : 0u) |
+             (Stops(policy::kWrite, name) ? ProtectedInodes::kWrite : 0u);
+    };
+    stopped = inodes_.StoppedOn(st, places->roots, stops, clock_.BootNs());
+  }
+  const uint32_t asked = ((operations & policy::kReadOps) != 0 ? ProtectedInodes::kRead : 0u) |
+                         ((operations & policy::kWriteOps) != 0 ? ProtectedInodes::kWrite : 0u);
+  Answer answer;
+  if ((stopped & asked) == 0) return answer;
+  answer.stop = true;
+  answer.by_rule = true;
+  answer.judgement.set_decision(v1::DENY);
+  answer.judgement.set_layer(policy::kBuiltinFile);
+  answer.judgement.set_file(policy::kBuiltinFile);
+  answer.judgement.set_rule("another name of a protected file");
+  answer.judgement.set_message(absl::StrCat(
+      absl::CHexEscape(path), " is a hard link to a file that a rule protects under another name"));
+  return answer;
+}
+
+Gate::Answer Gate::Exec(absl::string_view exe, absl::string_view asked,
+                        absl::Span<const absl::string_view> argv, pid_t tgid) {
   const std::shared_ptr<const policy::Snapshot> snapshot = policy_->Get();
   policy::Subject subject = policy::ExecSubject(exe, argv);
   subject.file = asked;

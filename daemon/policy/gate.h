@@ -1,6 +1,7 @@
 // Says to threads that answer the kernel whether an act of a session may go on.
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -15,13 +16,15 @@
 #include "common/base/clock.h"
 #include "common/policy/current.h"
 #include "common/policy/evaluate.h"
+#include "common/policy/protected_places.h"
+#include "daemon/policy/protected_inodes.h"
 #include "daemon/policy/session_terminals.h"
 #include "daemon/policy/trusted_directories.h"
 
 namespace agentmon {
 
-// One per session; any thread. Follows the session's policy: what it says of an act is what is in force at that
-// moment. Never waits for a disk or a server.
+// One per session; any thread. Follows the session's policy: what it says of an act is what is in force at
+// that moment. Never waits for a disk or a server.
 class Gate {
  public:
   Gate(std::shared_ptr<const policy::CurrentSnapshot> policy, std::vector<gid_t> groups);
@@ -34,20 +37,25 @@ class Gate {
   // A file, by its path in the session's root, all links followed. directory: the object is one.
   Answer File(uint32_t operations, absl::string_view path, absl::string_view new_path = {},
               bool directory = false);
+  // A directory that is renamed: also whether it would carry something into a rule, or out of one.
+  Answer Move(absl::string_view path, absl::string_view new_path);
+  // An open file, of which the path is only one name: whether another one is protected from these operations.
+  Answer OtherNames(uint32_t operations, absl::string_view path, const struct stat& st);
   // Whether any of these operations on this path would be stopped.
   bool Stops(uint32_t operations, absl::string_view path) { return File(operations, path).stop; }
   // exe: the file that is started, resolved; asked: what the program named, absolute.
-  Answer Exec(absl::string_view exe, absl::string_view asked, absl::Span<const absl::string_view> argv, pid_t tgid);
+  Answer Exec(absl::string_view exe, absl::string_view asked, absl::Span<const absl::string_view> argv,
+              pid_t tgid);
   // A further program of one exec, an interpreter or loader: only what a rule names is stopped.
   Answer Interpreter(absl::string_view exe);
   Answer Unix(uint32_t operation, absl::string_view path);
 
-  // Whether the session began with a policy that stops something: what stops it had to be in place before the agent.
+  // Whether the session began with a policy that stops something: what stops it had to be in place before the
+  // agent.
   bool armed() const { return armed_; }
   // Whether the policy of the moment stops anything, or only records. Never true where the gate is not armed.
   bool enforces() const;
-  // Whether a rule that stops something is about files below this directory.
-  bool SpeaksOf(absl::string_view directory) const;
+
   // Another one after each switch of the policy: what was found before holds no more.
   std::shared_ptr<const policy::Snapshot> snapshot() const { return policy_->Get(); }
 
@@ -58,6 +66,8 @@ class Gate {
 
  private:
   Answer Judge(const policy::Snapshot& snapshot, const policy::Subject& subject);
+  // Of the policy of the moment.
+  std::shared_ptr<const policy::ProtectedPlaces> Places();
   int DepthOf(pid_t tgid) const;
 
   const std::shared_ptr<const policy::CurrentSnapshot> policy_;
@@ -68,6 +78,11 @@ class Gate {
   TrustedDirectories trusted_ ABSL_GUARDED_BY(mutex_);
   SessionTerminals terminals_ ABSL_GUARDED_BY(mutex_);
   pid_t first_process_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<const policy::Snapshot> places_of_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const policy::ProtectedPlaces> places_ ABSL_GUARDED_BY(mutex_);
+  absl::Mutex inodes_mutex_;  // held while directories are looked through
+  std::shared_ptr<const policy::ProtectedPlaces> inodes_of_ ABSL_GUARDED_BY(inodes_mutex_);
+  ProtectedInodes inodes_ ABSL_GUARDED_BY(inodes_mutex_);
 };
 
 // Whether something of this policy could stop an act, or all of it only records.

@@ -450,7 +450,8 @@ v1::PolicyState Policies::Describe(const std::string& session, bool rules,
 std::vector<v1::RuleEnforcement> Policies::Enforcement(const policy::Snapshot& snapshot,
                                                        const std::set<v1::Source>& sources,
                                                        const std::string& session) const {
-  return ListEnforcement(snapshot, sources,
+  const auto gate = GateOf(session);
+  return ListEnforcement(snapshot, {sources, gate != nullptr ? gate->armed() : Enforces(snapshot)},
                          limits_of_ == nullptr ? MissingLimits() : limits_of_(session, snapshot.limits()));
 }
 
@@ -461,6 +462,14 @@ std::string Policies::FindGap(const std::string& session, const std::set<v1::Sou
   it->second.not_enforced = gap.observed + gap.none;
   if (it->second.not_enforced == 0) return "";
   return absl::StrCat(gap.observed, " rules are recorded and not enforced, ", gap.none, " are not even seen");
+}
+
+std::string Policies::FindUnenforceable(const std::string& session,
+                                        const std::set<v1::Source>& sources) const {
+  const auto it = sessions_.find(session);
+  if (it == sessions_.end()) return "";
+  const auto snapshot = it->second.current->Get();
+  return agentmon::FindUnenforceable(*snapshot, Enforcement(*snapshot, sources, session));
 }
 
 std::shared_ptr<Gate> Policies::GateOf(const std::string& session) const {

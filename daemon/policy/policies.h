@@ -18,8 +18,8 @@
 #include "common/base/task_runner.h"
 #include "common/base/worker_pool.h"
 #include "common/policy/current.h"
-#include "daemon/policy/gate.h"
 #include "daemon/limits/limit_plan.h"
+#include "daemon/policy/gate.h"
 #include "daemon/policy/judge.h"
 #include "daemon/policy/policy_library.h"
 #include "daemon/policy/session_policy.h"
@@ -93,6 +93,9 @@ class Policies {
   v1::PolicyState Describe(const std::string& session, bool rules, const std::set<v1::Source>& sources) const;
   // Finds what nothing enforces in a session with these sources; one line for NOT_ENFORCED, empty = nothing.
   std::string FindGap(const std::string& session, const std::set<v1::Source>& sources);
+  // What its policy requires to be enforced and a session with these sources cannot enforce, one line; empty
+  // = nothing.
+  std::string FindUnenforceable(const std::string& session, const std::set<v1::Source>& sources) const;
   // Null when the session is not known. Outlives the session for whoever holds it.
   std::shared_ptr<Gate> GateOf(const std::string& session) const;
   // How each rule of a compiled policy would be enforced in a session with these sources.

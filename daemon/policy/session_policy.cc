@@ -210,7 +210,8 @@ std::vector<std::string> NeedsNewSession(const policy::Snapshot& running, const 
   differ(a.mount_namespace, b.mount_namespace, "mount and namespaces");
   if (EnvText(running) != EnvText(wanted)) out.push_back("env: the variables that an agent gets");
   if (running.env_inject() != wanted.env_inject()) out.push_back("env_inject: variables that are set");
-  if (!Enforces(running) && Enforces(wanted)) out.push_back("rules that stop something, where none did before");
+  if (!Enforces(running) && Enforces(wanted))
+    out.push_back("rules that stop something, where none did before");
   if (running.isolated() != wanted.isolated()) {
     out.push_back(wanted.isolated() ? "posture: isolate" : "posture: no longer isolate");
   }

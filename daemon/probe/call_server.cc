@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/kernel/refused_calls.h"
 #include "common/kernel/seccomp_listener.h"
+#include "common/policy/rule.h"
 #include "daemon/probe/event_record.h"
 #include "daemon/probe/exec_call.h"
 
@@ -48,8 +49,8 @@ NotifyAnswer CallServer::Capture(const Listener& listener, const seccomp_notif& 
   } else {
     answer = CaptureFile(listener, *call, request);
   }
-  // Killed meanwhile: the call never happens, and what was read may be of another process. What the broker has done is
-  // done.
+  // Killed meanwhile: the call never happens, and what was read may be of another process. What the broker
+  // has done is done.
   if (kept_ != Kept::kBrokered && !NotifyIdValid(listener.fd.get(), request.id)) kept_ = Kept::kNothing;
   return answer;
 }
@@ -88,7 +89,8 @@ NotifyAnswer CallServer::CaptureFile(const Listener& listener, const MediatedCal
   return closed ? Mediate(listener, call, request) : NotifyAnswer();
 }
 
-NotifyAnswer CallServer::Mediate(const Listener& listener, const MediatedCall& call, const seccomp_notif& request) {
+NotifyAnswer CallServer::Mediate(const Listener& listener, const MediatedCall& call,
+                                 const seccomp_notif& request) {
   if (!prepared_) {
     prepared_ = true;
     const absl::Status prepared = PrepareToActForCallers();
@@ -100,17 +102,19 @@ NotifyAnswer CallServer::Mediate(const Listener& listener, const MediatedCall& c
   brokered.cgroup_id = listener.cgroup_id;
   brokered.tgid = caller_.tgid;
   Gate::Answer answer;
-  result_ = broker_.Handle(brokered, [&](uint32_t operations, absl::string_view path, absl::string_view new_path,
-                                         bool directory) {
-    if (absl::EndsWith(path, "/ptmx")) listener.gate->AddTerminalMaker(caller_.tgid);
-    answer = listener.gate->File(operations, path, new_path, directory);
-    return answer.stop;
-  });
+  result_ = broker_.Handle(
+      brokered, [&](uint32_t operations, absl::string_view path, absl::string_view new_path, bool directory) {
+        if (absl::EndsWith(path, "/ptmx")) listener.gate->AddTerminalMaker(caller_.tgid);
+        answer = operations == policy::kRename && directory
+                     ? listener.gate->Move(path, new_path)
+                     : listener.gate->File(operations, path, new_path, directory);
+        return answer.stop;
+      });
   kept_ = result_.only_reads ? Kept::kNothing : Kept::kBrokered;
   if (result_.only_reads) return {};
   if (result_.answer == BrokerAnswer::kStopped) {
     Event event;
-    event.set_kind(call_.kind());
+    event.set_kind(result_.existed && call_.kind() == v1::CREATE ? v1::OPEN_WRITE : call_.kind());
     event.mutable_file()->set_path(result_.path);
     event.mutable_file()->set_new_path(result_.new_path);
     event.mutable_file()->set_open_flags(brokered.open_flags);
@@ -136,7 +140,8 @@ NotifyAnswer CallServer::CaptureExec(const Listener& listener, const MediatedCal
     Gate::Answer answer = listener.gate->Exec(object.path, permit.asked, argv, caller_.tgid);
     if (!answer.stop && object.st.st_nlink == 0) {
       answer.stop = true;
-      answer.judgement = BuiltinDenial("nameless programs", "a program that has no name any more cannot be judged");
+      answer.judgement =
+          BuiltinDenial("nameless programs", "a program that has no name any more cannot be judged");
     }
     if (answer.stop) {
       Event event;
@@ -165,9 +170,10 @@ void CallServer::KeepStop(Event event, v1::Judgement judgement, const char* mech
 void CallServer::Finish(const Listener& listener) {
   if (kept_ == Kept::kNothing) return;
   if (kept_ != Kept::kEvent) return FinishFile(listener);
-  deps_.queue->Push(EncodeEventRecord({v1::NOTIFY, boot_ns_, listener.cgroup_id, static_cast<uint32_t>(caller_.tgid),
-                                       static_cast<uint32_t>(tid_), caller_.uid},
-                                      event_));
+  deps_.queue->Push(
+      EncodeEventRecord({v1::NOTIFY, boot_ns_, listener.cgroup_id, static_cast<uint32_t>(caller_.tgid),
+                         static_cast<uint32_t>(tid_), caller_.uid},
+                        event_));
 }
 
 void CallServer::FinishFile(const Listener& listener) {

@@ -26,9 +26,9 @@ struct CallServerDeps {
   std::shared_ptr<ExecPermits> permits;  // may be null
 };
 
-// Where nothing is stopped every call goes on. Else: calls that change names or files are performed by the broker; opens
-// and execs are judged here and go on, and the fanotify source asks again about the object that they reach; refused
-// calls fail. Whatever cannot be judged fails.
+// Where nothing is stopped every call goes on. Else: calls that change names or files are performed by the
+// broker; opens and execs are judged here and go on, and the fanotify source asks again about the object that
+// they reach; refused calls fail. Whatever cannot be judged fails.
 class CallServer : public NotifyServer {
  public:
   explicit CallServer(CallServerDeps deps) : deps_(std::move(deps)) {}

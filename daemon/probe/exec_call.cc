@@ -16,7 +16,8 @@ constexpr size_t kPointersAtOnce = 64;
 
 size_t PointerBytes(uint32_t arch) { return (arch & __AUDIT_ARCH_64BIT) != 0 ? 8 : 4; }
 
-// The addresses of the arguments; the list ends with a null one. Read in pieces: behind the end may be nothing.
+// The addresses of the arguments; the list ends with a null one. Read in pieces: behind the end may be
+// nothing.
 bool ReadAddresses(pid_t tid, uint64_t list, size_t pointer_bytes, std::vector<uint64_t>* out, bool* cut) {
   std::vector<uint8_t> bytes(kPointersAtOnce * pointer_bytes);
   while (out->size() < kArgumentsMax) {
@@ -58,7 +59,8 @@ bool CaptureExec(const MediatedCall& call, const seccomp_notif& request, ExecCal
   if (ReadCallerString(tid, args[call.path], &out->name.name) == ReadResult::kFault) return false;
   if (args[call.value] == 0) return true;  // Linux takes it for an empty list
   std::vector<uint64_t> addresses;
-  if (!ReadAddresses(tid, args[call.value], PointerBytes(request.data.arch), &addresses, &out->argv_cut)) return false;
+  if (!ReadAddresses(tid, args[call.value], PointerBytes(request.data.arch), &addresses, &out->argv_cut))
+    return false;
   size_t total = 0;
   for (const uint64_t address : addresses) {
     if (total >= AM_ARGV_MAX) {

@@ -1,5 +1,5 @@
-// What was judged of an exec before the kernel opens its file: OPEN_EXEC_PERM names the file that is really started,
-// but knows nothing of arguments.
+// What was judged of an exec before the kernel opens its file: OPEN_EXEC_PERM names the file that is really
+// started, but knows nothing of arguments.
 #pragma once
 
 #include <sys/types.h>

@@ -100,7 +100,8 @@ absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Create(pid_t pid, 
   const unsigned kind = mode == FanotifyMode::kHear
                             ? FAN_CLASS_NOTIF
                             : FAN_CLASS_CONTENT | FAN_UNLIMITED_QUEUE | FAN_UNLIMITED_MARKS | FAN_REPORT_TID;
-  UniqueFd group(fanotify_init(kind | FAN_CLOEXEC | FAN_NONBLOCK, O_RDONLY | O_CLOEXEC | O_LARGEFILE | O_NOATIME));
+  UniqueFd group(
+      fanotify_init(kind | FAN_CLOEXEC | FAN_NONBLOCK, O_RDONLY | O_CLOEXEC | O_LARGEFILE | O_NOATIME));
   if (!group.valid() && errno == EMFILE) {
     return absl::ResourceExhaustedError("no fanotify groups are left (fs.fanotify.max_user_groups)");
   }
@@ -113,9 +114,7 @@ absl::StatusOr<int> FanotifyGroup::MarkMounts() {
   ASSIGN_OR_RETURN(const std::string text, ReadFromStart(mountinfo_.get()));
   int marks = 0;
   for (const Mount& mount : ParseMountinfo(text)) {
-    const bool watched = !IsUnwatchedFileSystem(mount.fs_type) ||
-                         (mode_ == FanotifyMode::kAskProcToo && mount.fs_type == "proc");
-    if (watched && MarkMount(mount.id, mount.mount_point)) ++marks;
+    if (!IsUnwatchedFileSystem(mount.fs_type) && MarkMount(mount.id, mount.mount_point)) ++marks;
   }
   if (marks == 0) return absl::NotFoundError("none of the session's mounts could be marked");
   return marks;

@@ -15,7 +15,8 @@
 namespace agentmon {
 
 struct FanotifyEvent {
-  pid_t pid = 0;  // process, of a group that is asked thread; 0 when it is in a pid namespace that we do not see
+  pid_t pid =
+      0;  // process, of a group that is asked thread; 0 when it is in a pid namespace that we do not see
   bool asks_open = false;  // the opener waits for an answer
   bool asks_exec = false;
   bool opened = false;
@@ -24,8 +25,8 @@ struct FanotifyEvent {
   int fd = -1;       // of the file, valid during the call
 };
 
-// What a group is for: it hears of accesses afterwards, or is asked before; kAskProcToo: also in procfs.
-enum class FanotifyMode { kHear, kAsk, kAskProcToo };
+// What a group is for: it hears of accesses afterwards, or is asked before.
+enum class FanotifyMode { kHear, kAsk };
 
 // True for file systems that are not watched: kernel interfaces, which would raise many events and mean
 // little, and those that ask a server, since opening an event's file there could hang the reader.
@@ -38,7 +39,8 @@ class FanotifyGroup {
   // `pid` is a process of the session in the mount namespace that the session shares with nobody:
   // FailedPrecondition when it is the daemon's, that of process 1 or that of its parent. ResourceExhausted
   // when root has no groups left (fs.fanotify.max_user_groups).
-  static absl::StatusOr<std::unique_ptr<FanotifyGroup>> Create(pid_t pid, FanotifyMode mode = FanotifyMode::kHear);
+  static absl::StatusOr<std::unique_ptr<FanotifyGroup>> Create(pid_t pid,
+                                                               FanotifyMode mode = FanotifyMode::kHear);
 
   bool asks() const { return mode_ != FanotifyMode::kHear; }
 
@@ -48,8 +50,8 @@ class FanotifyGroup {
   // Marks every mount that can be reached by its path. Also after the process is gone. The number of marks.
   absl::StatusOr<int> MarkMounts();
 
-  // Hands over what waits; the number of events that were lost, at least. True allows what an event asks; nothing
-  // is read after the callback that is not answered.
+  // Hands over what waits; the number of events that were lost, at least. True allows what an event asks;
+  // nothing is read after the callback that is not answered.
   uint64_t Read(const std::function<bool(const FanotifyEvent&)>& on_event);
   // No open events for the file from now on, until it is written to or leaves the kernel's cache.
   void IgnoreOpens(int fd);

@@ -50,6 +50,7 @@ absl::Status FanotifyProbe::Attach(RecordSink& sink) {
   RETURN_IF_ERROR(Watch(asked_epoll_.get(), wake_.get(), EPOLLIN, kWakeKey));
   queue_ = RecordQueue::Create(core_, sink, options_.queue_bytes);
   reader_ = std::thread([this] { Run(); });
+  closer_ = std::thread([this] { RunCloser(); });
   for (int i = 0; i < options_.verdict_threads; ++i) verdict_threads_.emplace_back([this] { RunVerdicts(); });
   return absl::OkStatus();
 }
@@ -60,6 +61,38 @@ FanotifyProbe::~FanotifyProbe() {
   [[maybe_unused]] const int r = eventfd_write(wake_.get(), 1);
   reader_.join();
   for (std::thread& thread : verdict_threads_) thread.join();
+  {
+    absl::MutexLock lock(&mutex_);
+    sessions_.clear();
+  }
+  {
+    absl::MutexLock lock(&closer_mutex_);
+    closer_stops_ = true;
+  }
+  closer_.join();
+}
+
+std::shared_ptr<FanotifyProbe::Session> FanotifyProbe::MakeSession() {
+  return std::shared_ptr<Session>(new Session, [this](Session* session) {
+    absl::MutexLock lock(&closer_mutex_);
+    to_close_.push_back(session);
+  });
+}
+
+void FanotifyProbe::RunCloser() {
+  const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(closer_mutex_) {
+    return closer_stops_ || !to_close_.empty();
+  };
+  for (;;) {
+    std::vector<Session*> taken;
+    {
+      absl::MutexLock lock(&closer_mutex_);
+      closer_mutex_.Await(absl::Condition(&has_work));
+      if (to_close_.empty()) return;
+      taken.swap(to_close_);
+    }
+    for (Session* session : taken) delete session;
+  }
 }
 
 ProbeStats FanotifyProbe::Stats() const { return queue_ != nullptr ? queue_->Stats() : ProbeStats{}; }
@@ -73,11 +106,9 @@ absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::share
           absl::StrCat(options_.max_sessions, " sessions are watched already (fs.fanotify.max_user_groups)"));
     }
   }
-  auto session = std::make_shared<Session>();
+  const std::shared_ptr<Session> session = MakeSession();
   session->cgroup_id = cgroup_id;
-  const FanotifyMode mode = gate == nullptr              ? FanotifyMode::kHear
-                            : gate->SpeaksOf("/proc")    ? FanotifyMode::kAskProcToo
-                                                         : FanotifyMode::kAsk;
+  const FanotifyMode mode = gate == nullptr ? FanotifyMode::kHear : FanotifyMode::kAsk;
   ASSIGN_OR_RETURN(session->group, FanotifyGroup::Create(pid, mode));
   if (gate != nullptr) {
     session->judge = std::make_unique<OpenJudge>(cgroup_id, std::move(gate),
@@ -101,7 +132,8 @@ absl::Status FanotifyProbe::WatchSession(const Session& session, uint64_t number
   if (session.judge == nullptr) {
     RETURN_IF_ERROR(Watch(epoll_.get(), session.group->fd(), EPOLLIN, EventsKey(number)));
   } else {
-    RETURN_IF_ERROR(Watch(asked_epoll_.get(), session.group->fd(), EPOLLIN | EPOLLONESHOT, EventsKey(number)));
+    RETURN_IF_ERROR(
+        Watch(asked_epoll_.get(), session.group->fd(), EPOLLIN | EPOLLONESHOT, EventsKey(number)));
   }
   return Watch(epoll_.get(), session.group->mounts_fd(), EPOLLPRI, MountsKey(number));
 }
@@ -120,7 +152,7 @@ void FanotifyProbe::RemoveSession(uint64_t cgroup_id) {
   absl::MutexLock lock(&mutex_);
   const auto number = numbers_.find(cgroup_id);
   if (number == numbers_.end()) return;
-  sessions_.erase(number->second);  // closing takes the descriptors out of the epoll set
+  sessions_.erase(number->second);  // closing takes the descriptors out of the epoll sets
   numbers_.erase(number);
 }
 
@@ -164,9 +196,8 @@ void FanotifyProbe::RunVerdicts() {
     const std::shared_ptr<Session> session = FindSession(event.data.u64 >> 1);
     if (session == nullptr) continue;
     session->reading = true;
-    const uint64_t lost = session->group->Read([&](const FanotifyEvent& asked) {
-      return session->judge->Decide(asked, *session->group, callers);
-    });
+    const uint64_t lost = session->group->Read(
+        [&](const FanotifyEvent& asked) { return session->judge->Decide(asked, *session->group, callers); });
     session->reading = false;
     if (lost > 0) queue_->CountLost(lost);
     epoll_event again{.events = EPOLLIN | EPOLLONESHOT, .data = {.u64 = event.data.u64}};
@@ -184,11 +215,10 @@ void FanotifyProbe::Serve(uint64_t key, CallerIdentities& callers) {
     return;
   }
   session->reading = true;
-  const uint64_t lost =
-      session->group->Read([&](const FanotifyEvent& event) {
-        Record(*session, event, callers);
-        return true;
-      });
+  const uint64_t lost = session->group->Read([&](const FanotifyEvent& event) {
+    Record(*session, event, callers);
+    return true;
+  });
   session->reading = false;
   if (lost > 0) queue_->CountLost(lost);
 }

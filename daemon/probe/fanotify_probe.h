@@ -43,8 +43,8 @@ class FanotifyProbe : public Probe {
   absl::Status Attach(RecordSink& sink) override;
   ProbeStats Stats() const override;
 
-  // From the return on, what the session opens is seen. The reason why not, otherwise. With a gate it is asked before
-  // each first open and each exec, and answers by it.
+  // From the return on, what the session opens is seen. The reason why not, otherwise. With a gate it is
+  // asked before each first open and each exec, and answers by it.
   absl::Status AddSession(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate = nullptr);
   // The session's policy was switched: what was allowed before is asked again.
   void PolicyChanged(uint64_t cgroup_id);
@@ -64,6 +64,9 @@ class FanotifyProbe : public Probe {
 
   void Run();
   void RunVerdicts();
+  void RunCloser();
+  // Its end is the closer's: closing a group waits for programs that wait for answers of other groups.
+  std::shared_ptr<Session> MakeSession();
   void Serve(uint64_t key, CallerIdentities& callers);
   std::shared_ptr<Session> FindSession(uint64_t number);
   absl::Status WatchSession(const Session& session, uint64_t number);
@@ -78,6 +81,10 @@ class FanotifyProbe : public Probe {
   std::thread reader_;
   UniqueFd asked_epoll_;  // groups of sessions that wait for an answer
   std::vector<std::thread> verdict_threads_;
+  std::thread closer_;
+  absl::Mutex closer_mutex_;
+  bool closer_stops_ ABSL_GUARDED_BY(closer_mutex_) = false;
+  std::vector<Session*> to_close_ ABSL_GUARDED_BY(closer_mutex_);
   absl::Mutex mutex_;
   absl::flat_hash_map<uint64_t, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);  // by number
   absl::flat_hash_map<uint64_t, uint64_t> numbers_ ABSL_GUARDED_BY(mutex_);                   // by cgroup id

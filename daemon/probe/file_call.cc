@@ -177,7 +177,8 @@ BrokeredCall FileCall::ForBroker(const MediatedCall& call, const seccomp_notif& 
     out.new_name = {directory(call.new_dirfd), new_name_.name};
   }
   out.at_flags = call.act == FileAct::kRename && call.value >= 0 ? args[call.value] : at_flags_;
-  if (absl::string_view(call.name).front() == 'l' && call.act == FileAct::kChown) out.at_flags |= AT_SYMLINK_NOFOLLOW;
+  if (absl::string_view(call.name).front() == 'l' && call.act == FileAct::kChown)
+    out.at_flags |= AT_SYMLINK_NOFOLLOW;
   if (call.act == FileAct::kMknod) out.device = args[call.value + 1];
   out.open_flags = record_.open_flags;
   out.mode = record_.mode;

@@ -4,8 +4,8 @@
 // and recorded in order, and a reader never blocks, since it alone reads. A guard thread looks after them
 // while there is traffic: looking at a caller's memory or files can hang (a FUSE server that is stopped, or
 // that waits for us), and then the guard answers, and another thread takes the lane over. From then on less
-// is looked at for that session. Where calls may be stopped the guard does not answer: what a thread performs for a
-// caller may take its time, and its end is the answer.
+// is looked at for that session. Where calls may be stopped the guard does not answer: what a thread performs
+// for a caller may take its time, and its end is the answer.
 //
 // A daemon that stands still as a whole is looked after by the holder, which then answers in its place. When
 // both read for a moment, the one that gets nothing hangs in the receiving call: the guard calls threads back
@@ -33,7 +33,7 @@ struct Listener {
   uint64_t cgroup_id = 0;
   UniqueFd fd;
   size_t lane = 0;
-  std::atomic<int> stuck{0};  // threads that hung while looking at this session
+  std::atomic<int> stuck{0};   // threads that hung while looking at this session
   std::shared_ptr<Gate> gate;  // null: its calls are recorded and never stopped
 
   // Whether calls may be stopped: then nothing goes on unjudged.

@@ -15,15 +15,16 @@
 
 namespace agentmon {
 
-// Without a gate every request is answered CONTINUE, whatever happens here: an agent never fails or waits because of
-// what we could not read, resolve or queue; names are as asked. With one: CallServer. Kinds: an open that would make a file is CREATE, any
-// other open for writing (also one that empties a file) is OPEN_WRITE.
+// Without a gate every request is answered CONTINUE, whatever happens here: an agent never fails or waits
+// because of what we could not read, resolve or queue; names are as asked. With one: CallServer. Kinds: an
+// open that would make a file is CREATE, any other open for writing (also one that empties a file) is
+// OPEN_WRITE.
 class NotifyProbe : public Probe {
  public:
   struct Options {
     int lanes = 2;  // serving threads; one more guards them
     size_t queue_bytes = size_t{8} << 20;
-    NotifyShared* shared = nullptr;      // with the holder; null: none
+    NotifyShared* shared = nullptr;        // with the holder; null: none
     std::shared_ptr<OpenDedupe> dedupe;    // is told of opens for writing; may be null
     std::shared_ptr<ExecPermits> permits;  // is told of execs that were judged; may be null
   };

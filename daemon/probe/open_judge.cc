@@ -8,7 +8,6 @@
 
 #include <cerrno>
 
-#include "absl/strings/match.h"
 #include "bpf/event_abi.h"
 #include "common/base/clock.h"
 #include "common/policy/rule.h"
@@ -21,8 +20,8 @@ namespace {
 
 constexpr uint32_t kReads = policy::kOpen | policy::kRead;
 
-// Its user may write to it, now or after a chmod of its own: then a name that comes to mean it may be opened for
-// writing, and the answer for reading is not the answer.
+// Its user may write to it, now or after a chmod of its own: then a name that comes to mean it may be opened
+// for writing, and the answer for reading is not the answer.
 bool MayBeWritten(const struct stat& st, uid_t uid) {
   return uid == 0 || st.st_uid == uid || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0;
 }
@@ -91,6 +90,14 @@ bool OpenJudge::DecideOpen(const FanotifyEvent& event, const Asker& asker, Fanot
       answer = gate_->File(operations, event.path);
     }
   }
+  if (!answer.stop && st.st_nlink > 1) {
+    // Which of the two it is, is asked only where one of them would be stopped.
+    Gate::Answer other = gate_->OtherNames(kReads | policy::kWrite, event.path, st);
+    if (other.stop && operations == kReads && (FlagsOfWaitingOpen(asker.tid) & O_ACCMODE) != O_RDONLY) {
+      operations = kReads | policy::kWrite;
+    }
+    if (other.stop) answer = gate_->OtherNames(operations, event.path, st);
+  }
   if (answer.stop) {
     Event stopped;
     stopped.set_kind((operations & policy::kWrite) != 0 ? v1::OPEN_WRITE : v1::OPEN);
@@ -98,13 +105,13 @@ bool OpenJudge::DecideOpen(const FanotifyEvent& event, const Asker& asker, Fanot
     RecordStop(asker, std::move(stopped), std::move(answer));
     return false;
   }
-  const bool for_writing = records_.dedupe != nullptr &&
-                           records_.dedupe->WasOpenedForWriting(cgroup_id_, asker.identity.tgid, event.path,
-                                                                asker.boot_ns);
+  const bool for_writing =
+      records_.dedupe != nullptr &&
+      records_.dedupe->WasOpenedForWriting(cgroup_id_, asker.identity.tgid, event.path, asker.boot_ns);
   if (for_writing) return true;
   Record(event, asker);
-  // A file of several names may be a protected one by another; procfs has no files that last.
-  const bool one_answer = !writing_differs && st.st_nlink == 1 && !absl::StartsWith(event.path, "/proc/");
+  // A file of several names may be a protected one by another.
+  const bool one_answer = !writing_differs && st.st_nlink == 1;
   if (one_answer) {
     group.IgnoreOpens(event.fd);
     if (gate_->snapshot() != snapshot) group.ForgetIgnored();  // the policy was switched meanwhile
@@ -113,14 +120,16 @@ bool OpenJudge::DecideOpen(const FanotifyEvent& event, const Asker& asker, Fanot
 }
 
 bool OpenJudge::DecideExec(const FanotifyEvent& event, const Asker& asker) {
-  const ExecPermits::Use use = records_.permits != nullptr ? records_.permits->Take(asker.tid) : ExecPermits::Use();
+  const ExecPermits::Use use =
+      records_.permits != nullptr ? records_.permits->Take(asker.tid) : ExecPermits::Use();
   Gate::Answer answer;
   std::vector<absl::string_view> argv;
   if (use.permit != nullptr && !use.first) {
     answer = gate_->Interpreter(event.path);
   } else {
     if (use.permit != nullptr) argv.assign(use.permit->argv.begin(), use.permit->argv.end());
-    answer = gate_->Exec(event.path, use.permit != nullptr ? use.permit->asked : "", argv, asker.identity.tgid);
+    answer =
+        gate_->Exec(event.path, use.permit != nullptr ? use.permit->asked : "", argv, asker.identity.tgid);
   }
   if (!answer.stop) return true;
   Event stopped;
@@ -152,10 +161,10 @@ void OpenJudge::RecordStop(const Asker& asker, Event event, Gate::Answer answer)
   judgement.set_enforced(true);
   judgement.set_mechanism("fanotify");
   judgement.set_error(EPERM);
-  records_.queue->Push(EncodeEventRecord(
-      {v1::FANOTIFY, asker.boot_ns, cgroup_id_, static_cast<uint32_t>(asker.identity.tgid),
-       static_cast<uint32_t>(asker.tid), asker.identity.uid},
-      event));
+  records_.queue->Push(
+      EncodeEventRecord({v1::FANOTIFY, asker.boot_ns, cgroup_id_, static_cast<uint32_t>(asker.identity.tgid),
+                         static_cast<uint32_t>(asker.tid), asker.identity.uid},
+                        event));
 }
 
 }  // namespace agentmon

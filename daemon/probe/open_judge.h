@@ -46,8 +46,8 @@ class OpenJudge {
   const OpenRecords records_;
 };
 
-// The flags of the open(2) that a thread waits in, as the kernel has them in its registers; O_RDWR when it waits in
-// something else, or its flags are not there.
+// The flags of the open(2) that a thread waits in, as the kernel has them in its registers; O_RDWR when it
+// waits in something else, or its flags are not there.
 int FlagsOfWaitingOpen(pid_t tid);
 
 }  // namespace agentmon

@@ -49,16 +49,25 @@ grpc::Status SessionsService::Attach(grpc::ServerContext* context, const v1::Att
   });
 }
 
-// The caller is in its session by now: its right to this one call is the token, bound to its process.
+// The caller is in its session by now: its right to this call and the next is the token, bound to its
+// process.
 grpc::Status SessionsService::Arm(grpc::ServerContext* context, const v1::ArmRequest* request,
                                   v1::ArmResponse* response) {
   return Unary<v1::ArmResponse>(deps_, *context, Access::kAnyone, response, [&](const Caller& caller) {
     return CallCore<v1::ArmResponse>(deps_.core,
-                                     [this, caller, r = *request]() -> absl::StatusOr<v1::ArmResponse> {
-                                       const absl::Status armed = deps_.manager.Arm(caller, r);
-                                       if (!armed.ok()) return armed;
-                                       return v1::ArmResponse();
-                                     });
+                                     [this, caller, r = *request]() { return deps_.manager.Arm(caller, r); });
+  });
+}
+
+grpc::Status SessionsService::Prove(grpc::ServerContext* context, const v1::ProveRequest* request,
+                                    v1::ProveResponse* response) {
+  return Unary<v1::ProveResponse>(deps_, *context, Access::kAnyone, response, [&](const Caller& caller) {
+    return CallCore<v1::ProveResponse>(deps_.core,
+                                       [this, caller, r = *request]() -> absl::StatusOr<v1::ProveResponse> {
+                                         const absl::Status proven = deps_.manager.Prove(caller, r);
+                                         if (!proven.ok()) return proven;
+                                         return v1::ProveResponse();
+                                       });
   });
 }
 

@@ -17,6 +17,8 @@ class SessionsService final : public v1::Sessions::Service {
                       v1::AttachResponse* response) override;
   grpc::Status Arm(grpc::ServerContext* context, const v1::ArmRequest* request,
                    v1::ArmResponse* response) override;
+  grpc::Status Prove(grpc::ServerContext* context, const v1::ProveRequest* request,
+                     v1::ProveResponse* response) override;
   grpc::Status Adopt(grpc::ServerContext* context, const v1::AdoptRequest* request,
                      v1::AdoptResponse* response) override;
   grpc::Status Watch(grpc::ServerContext* context, const v1::WatchRequest* request,

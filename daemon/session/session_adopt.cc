@@ -7,6 +7,7 @@
 #include "common/base/refusal.h"
 #include "common/base/status.h"
 #include "common/kernel/pid_fd.h"
+#include "daemon/policy/enforcement.h"
 #include "daemon/session/adoptable.h"
 #include "daemon/session/session_state.h"
 
@@ -95,6 +96,10 @@ void SessionManager::AdoptPrepared(const Caller& caller, const v1::AdoptRequest&
   if (may.ok()) may = CheckAdoptable(proc_, caller, request.pid());
   const policy::Snapshot& snapshot = *policy->compiled.snapshot;
   if (may.ok()) may = CheckLimits(snapshot, deps_.host_limits.Missing(snapshot.limits()));
+  if (may.ok()) {
+    may = CheckEnforceable(
+        FindUnenforceable(snapshot, deps_.policies.Enforcement(snapshot, {v1::PROCESS, v1::NETWORK})));
+  }
   if (!may.ok()) return done(may);
   auto made = Make(policy->request.owner.uid, v1::Session::ADOPT);
   if (!made.ok()) return done(made.status());

@@ -291,6 +291,7 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
   for (const v1::SourceState& source : state->info.sources()) {
     if (source.source() == v1::NOTIFY) notify = source.active();
   }
+  PlanShim(state, caller.uid == 0);
   state->info.mutable_first_process()->set_pid(caller.pid);
   deps_.policies.SetFirstProcess(state->info.id(), caller.pid);
   state->info.set_state(v1::Session::RUNNING);
@@ -306,34 +307,9 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
   v1::AttachResponse response;
   response.set_session(state->info.id());
   response.set_notify(notify);
-  response.mutable_plan()->set_ask_exec(deps_.policies.GateOf(state->info.id())->armed());
+  *response.mutable_plan() = state->plan;
   done(response);
   OnCgroupChange(state);  // it may have ended by now
-}
-
-absl::Status SessionManager::Arm(const Caller& caller, const v1::ArmRequest& request) {
-  const auto it = by_token_.find(request.token());
-  if (it == by_token_.end() || it->second->shim_pid != caller.pid) {
-    return Refusal(StatusCode::kPermissionDenied, "BAD_TOKEN", "this token was not attached by this process");
-  }
-  const StatePtr state = it->second;
-  absl::Status armed;
-  if (request.notify_fd() >= 0) {
-    auto listener = caller.pidfd->TakeFd(request.notify_fd());
-    if (!listener.ok()) return WithContext(listener.status(), "take over the notify descriptor");
-    armed = deps_.observation.AddListener(state->cgroup_id, std::move(*listener),
-                                          deps_.policies.GateOf(state->info.id()));
-  } else {
-    armed = absl::UnavailableError(request.notify_error().substr(0, 512));
-  }
-  by_token_.erase(it);
-  state->token.clear();
-  // Where the source is missing on this host, that was told at Attach.
-  if (SetSource(state, v1::NOTIFY, armed) && !armed.ok()) {
-    Emit(*state, v1::SessionChange::SOURCE_INACTIVE, absl::StrCat("notify: ", armed.message()));
-  }
-  Save(state);
-  return absl::OkStatus();
 }
 
 absl::Status SessionManager::AddMounts(const StatePtr& state, pid_t pid) {

@@ -71,7 +71,8 @@ class SessionManager : public EventSink {
 
   void Start(const Caller& caller, const v1::StartRequest& request, Done<v1::StartResponse> done);
   void Attach(const Caller& caller, const v1::AttachRequest& request, Done<v1::AttachResponse> done);
-  absl::Status Arm(const Caller& caller, const v1::ArmRequest& request);
+  absl::StatusOr<v1::ArmResponse> Arm(const Caller& caller, const v1::ArmRequest& request);
+  absl::Status Prove(const Caller& caller, const v1::ProveRequest& request);
   void Adopt(const Caller& caller, const v1::AdoptRequest& request, Done<v1::AdoptResponse> done);
   void StartWatch(const Caller& caller, pid_t pid, Done<v1::Session> done);
   void EndWatch(const std::string& id);
@@ -132,6 +133,9 @@ class SessionManager : public EventSink {
   absl::StatusOr<StatePtr> Find(const Caller& caller, const std::string& which) const;
   void FinishAttach(const StatePtr& state, const Caller& caller, const std::string& no_namespace,
                     absl::Status moved, const Done<v1::AttachResponse>& done);
+  void PlanShim(const StatePtr& state, bool root);
+  absl::StatusOr<StatePtr> FindAttached(const Caller& caller, const std::string& token) const;
+  void ForgetToken(const StatePtr& state);
   absl::Status AddMounts(const StatePtr& state, pid_t pid);
   // False when the source was inactive before.
   bool SetSource(const StatePtr& state, v1::Source source, const absl::Status& status);

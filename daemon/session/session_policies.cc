@@ -14,6 +14,15 @@ std::set<v1::Source> ActiveSources(const v1::Session& session) {
   return sources;
 }
 
+absl::Status CheckEnforceable(const std::string& unenforceable) {
+  if (unenforceable.empty()) return absl::OkStatus();
+  return Refusal(
+      absl::StatusCode::kFailedPrecondition, "NOT_ENFORCEABLE",
+      absl::StrCat("this session could not enforce all of its policy: ", unenforceable),
+      "'enforcement: best_effort' in that file runs it all the same, and 'agentmon session show' tells what "
+      "is not enforced");
+}
+
 void SessionManager::BeginPolicy(const StatePtr& state, const Policies::PreparedPtr& policy) {
   deps_.policies.Begin(state->info, policy);
   *state->info.mutable_policy() = deps_.policies.Describe(state->info.id(), false, {});

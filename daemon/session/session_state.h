@@ -23,14 +23,20 @@ void SetCommand(v1::Session& session, const std::vector<std::string>& argv);
 
 std::set<v1::Source> ActiveSources(const v1::Session& session);
 
+// A refusal that names what cannot be enforced; ok when that is nothing.
+absl::Status CheckEnforceable(const std::string& unenforceable);
+
 struct SessionManager::SessionState {
   v1::Session info;
   std::optional<Cgroup> cgroup;  // none for a watched tree
   uint64_t cgroup_id = 0;        // of the cgroup, or the watch's number
-  std::string token;             // until Arm
-  pid_t shim_pid = 0;            // who attached, until Arm
-  UniqueFd client;               // pidfd of who asked for it, watched until its first process comes
-  bool attaching = false;        // the migration is under way
+  std::string token;             // until Arm, or Prove where Arm asks for it
+  pid_t shim_pid = 0;            // who attached
+  v1::ShimPlan plan;             // what it was told to do to itself, until it has proven it
+  bool armed = false;
+  bool proof_required = false;  // no agent without it
+  UniqueFd client;              // pidfd of who asked for it, watched until its first process comes
+  bool attaching = false;       // the migration is under way
   bool populated_once = false;
   bool ending = false;  // empty, its last records are awaited
   bool ended = false;

@@ -21,8 +21,8 @@ struct Branch {
 using Branches = std::vector<Branch>;
 using Calls = std::map<uint32_t, Branches>;  // by number; of one architecture
 
-// The daemon answers, so that the attempt is known; but what programs fall back from as a matter of course (ENOSYS) is no
-// attempt at anything.
+// The daemon answers, so that the attempt is known; but what programs fall back from as a matter of course
+// (ENOSYS) is no attempt at anything.
 uint32_t RefusalOf(const RefusedCall& call, bool listener) {
   if (listener && call.error != ENOSYS) return SECCOMP_RET_USER_NOTIF;
   return SECCOMP_RET_ERRNO | static_cast<uint32_t>(call.error);

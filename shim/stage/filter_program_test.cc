@@ -62,10 +62,11 @@ uint32_t Run(const std::vector<sock_filter>& program, const seccomp_data& data) 
   return 0;
 }
 
-const MediatedCall* Mediated(uint32_t audit, int number, const uint64_t* args) {
+const MediatedCall* Mediated(const FilterPlan& plan, uint32_t audit, int number, const uint64_t* args) {
   for (const CallArch& arch : CallArchs()) {
     for (const MediatedCall& call : kMediatedCalls) {
       if (arch.audit != audit || CallNumber(arch, call.name) != number) continue;
+      if (call.act == FileAct::kExec && !plan.ask_exec) continue;
       if (call.act != FileAct::kOpen || (args[call.flags] & kMediatedOpenFlags) != 0) return &call;
     }
   }
@@ -77,9 +78,10 @@ uint32_t Expected(const FilterPlan& plan, const seccomp_data& data) {
   const auto* args = reinterpret_cast<const uint64_t*>(data.args);
   const RefusedCall* refused = FindRefusedCall(data.arch, data.nr, args);
   if (refused != nullptr && plan.refuse.Has(refused->family)) {
-    return SECCOMP_RET_ERRNO | static_cast<uint32_t>(refused->error);
+    const bool told = plan.listener && refused->error == EPERM;
+    return told ? SECCOMP_RET_USER_NOTIF : SECCOMP_RET_ERRNO | static_cast<uint32_t>(refused->error);
   }
-  if (plan.listener && Mediated(data.arch, data.nr, args) != nullptr) return SECCOMP_RET_USER_NOTIF;
+  if (plan.listener && Mediated(plan, data.arch, data.nr, args) != nullptr) return SECCOMP_RET_USER_NOTIF;
   return SECCOMP_RET_ALLOW;
 }
 
@@ -121,11 +123,13 @@ void Compare(const FilterPlan& plan, int tries) {
 }  // namespace
 
 TEST_CASE("the program answers every call as the tables say") {
-  FilterPlan plan{All(), true};
+  FilterPlan plan{All()};
   Compare(plan, 80);
-  plan.listener = false;
+  plan.ask_exec = true;
   Compare(plan, 20);
-  CHECK(BuildFilter({All(), true}).size() < BPF_MAXINSNS / 2);  // 4,096 is the kernel's bound
+  plan.listener = plan.ask_exec = false;
+  Compare(plan, 20);
+  CHECK(BuildFilter({All()}).size() < BPF_MAXINSNS / 2);  // 4,096 is the kernel's bound
 }
 
 TEST_CASE("families that are not refused are let through, one by one") {
@@ -139,14 +143,14 @@ TEST_CASE("families that are not refused are let through, one by one") {
 
 TEST_CASE("an architecture without a table is killed") {
   const seccomp_data data{SYS_getppid, AUDIT_ARCH_S390X, 0, {}};
-  CHECK(Run(BuildFilter({All(), true}), data) == SECCOMP_RET_KILL_PROCESS);
+  CHECK(Run(BuildFilter({All()}), data) == SECCOMP_RET_KILL_PROCESS);
   CHECK(Run(BuildFilter({}), data) == SECCOMP_RET_KILL_PROCESS);
 }
 
 TEST_CASE("without a listener no call is sent to one") {
   seccomp_data data{SYS_unlinkat, kNative, 0, {}};
-  CHECK(Run(BuildFilter({{}, true}), data) == SECCOMP_RET_USER_NOTIF);
-  CHECK(Run(BuildFilter({All(), false}), data) == SECCOMP_RET_ALLOW);
+  CHECK(Run(BuildFilter({}), data) == SECCOMP_RET_USER_NOTIF);
+  CHECK(Run(BuildFilter({All(), false, false}), data) == SECCOMP_RET_ALLOW);
 }
 
 }  // namespace agentmon

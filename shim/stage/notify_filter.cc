@@ -2,7 +2,6 @@
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include "common/base/status.h"
 #include "common/kernel/seccomp_listener.h"
 #include "shim/stage/filter_program.h"
+#include "shim/stage/no_new_privileges.h"
 
 namespace agentmon {
 namespace {
@@ -35,16 +35,13 @@ absl::StatusOr<int> Install(const FilterPlan& plan) {
 
 }  // namespace
 
-absl::Status SetNoNewPrivileges() {
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) return absl::OkStatus();
-  return ErrnoStatus(errno, "set no_new_privs");
-}
-
 absl::StatusOr<UniqueFd> InstallNotifyFilter(const CallFamilies& refuse, bool ask_exec) {
   ASSIGN_OR_RETURN(const int fd, Install({refuse, true, ask_exec}));
   return UniqueFd(fd);
 }
 
-absl::Status InstallRefusingFilter(const CallFamilies& refuse) { return Install({refuse, false, false}).status(); }
+absl::Status InstallRefusingFilter(const CallFamilies& refuse) {
+  return Install({refuse, false, false}).status();
+}
 
 }  // namespace agentmon

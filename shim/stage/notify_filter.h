@@ -8,10 +8,6 @@
 
 namespace agentmon {
 
-// For ever, for this thread and what it becomes and starts: set-user-id bits and file capabilities give
-// nothing. It is what keeps the bounding set from mattering where it cannot be emptied.
-absl::Status SetNoNewPrivileges();
-
 // Filters the calling thread, and what it becomes and starts, for ever; sets no_new_privs. Answers the
 // listener (close-on-exec). After this the thread must make no mediated call until the listener is
 // served: it would wait. FailedPrecondition where a filter with a listener is there already.

@@ -2,14 +2,14 @@
 # Runs scenario scripts (CNN.sh with a lib.sh beside them) against the built programs. The scripts are not part
 # of this repository.
 #   run_cases.sh [FOLDER] [CASE...]      default folder: ../shared/cases beside the checkout
-# Without CASE: those that ask for no enforcement. Needs root. Exit status 1 when a case fails.
+# Without CASE: those that this host can enforce. policies/CASE.yaml is the policy that a case names in words. Needs root. Exit status 1 when a case fails.
 set -uo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BIN=${AGENTMON_BUILD:-$ROOT/build}/bin
 FOLDER=${1:-$ROOT/../shared/cases}
 [ $# = 0 ] || shift
 CASES=("$@")
-[ $# -gt 0 ] || CASES=(C40 C56 C59 C62 C70)
+[ $# -gt 0 ] || CASES=(C01 C03 C05 C08 C12 C14 C17 C19 C20 C33 C40 C42 C56 C59 C61 C62 C70)
 
 if [ ! -f "$FOLDER/lib.sh" ]; then
   echo "run_cases.sh: no cases in $FOLDER: nothing was run"
@@ -33,8 +33,6 @@ export AGENTMON_SOCKET=$BASE/run/agentmond.sock
 export AMCTL=$BIN/agentmon
 export TL="$BIN/agentmon timeline --format json"
 AMSTART_WORDS="$BIN/agentmond --config $BASE/agentmond.yaml --state-dir $BASE/state --runtime-dir $BASE/run"
-# The scripts name a policy that does not exist yet; nothing is denied.
-export AM="$BIN/agentmon run --quiet --allow-root --"
 
 result=0
 for case in "${CASES[@]}"; do
@@ -44,7 +42,9 @@ for case in "${CASES[@]}"; do
   fi
   rm -rf "$BASE/state"
   mkdir -m 700 "$BASE/state"
-  export AMSTART=''
+  export AMSTART='' POLICY=$ROOT/tests/conformance/policies/$case.yaml
+  [ -f "$POLICY" ] || POLICY=observe
+  export AM="$BIN/agentmon run --quiet --allow-root --policy $POLICY --"
   if grep -q need_daemon "$FOLDER/$case.sh"; then
     AMSTART=$AMSTART_WORDS
   else

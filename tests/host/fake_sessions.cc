@@ -26,12 +26,27 @@ grpc::Status FakeSessions::Attach(grpc::ServerContext*, const v1::AttachRequest*
   return on_attach ? on_attach(response) : grpc::Status::OK;
 }
 
-grpc::Status FakeSessions::Arm(grpc::ServerContext*, const v1::ArmRequest* request, v1::ArmResponse*) {
+grpc::Status FakeSessions::Arm(grpc::ServerContext*, const v1::ArmRequest* request,
+                               v1::ArmResponse* response) {
+  response->set_prove(on_prove != nullptr);
   {
     absl::MutexLock lock(&mutex_);
     armed_.push_back(*request);
   }
   return on_arm ? on_arm(*request) : grpc::Status::OK;
+}
+
+grpc::Status FakeSessions::Prove(grpc::ServerContext*, const v1::ProveRequest* request, v1::ProveResponse*) {
+  {
+    absl::MutexLock lock(&mutex_);
+    proven_.push_back(*request);
+  }
+  return on_prove(*request);
+}
+
+std::vector<v1::ProveRequest> FakeSessions::proven() const {
+  absl::MutexLock lock(&mutex_);
+  return proven_;
 }
 
 std::vector<v1::AttachRequest> FakeSessions::attached() const {

@@ -21,17 +21,21 @@ class FakeSessions : public v1::Sessions::Service {
   // Answers, changed before a shim starts. Called on a gRPC thread.
   std::function<grpc::Status(v1::AttachResponse*)> on_attach;
   std::function<grpc::Status(const v1::ArmRequest&)> on_arm;
+  std::function<grpc::Status(const v1::ProveRequest&)> on_prove;  // set: Arm asks for it
 
   std::vector<v1::AttachRequest> attached() const;
   std::vector<v1::ArmRequest> armed() const;
+  std::vector<v1::ProveRequest> proven() const;
 
   grpc::Status Attach(grpc::ServerContext*, const v1::AttachRequest*, v1::AttachResponse*) override;
   grpc::Status Arm(grpc::ServerContext*, const v1::ArmRequest*, v1::ArmResponse*) override;
+  grpc::Status Prove(grpc::ServerContext*, const v1::ProveRequest*, v1::ProveResponse*) override;
 
  private:
   mutable absl::Mutex mutex_;
   std::vector<v1::AttachRequest> attached_;
   std::vector<v1::ArmRequest> armed_;
+  std::vector<v1::ProveRequest> proven_;
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -117,7 +117,7 @@ class Daemon:
 
     _names = itertools.count(1)
 
-    def __init__(self, folder, config="log_level: debug\n", limits="on_unavailable: warn"):
+    def __init__(self, folder, config="log_level: debug\n", limits="on_unavailable: warn", policy="observe"):
         self.bin = folder
         # Below /run and readable, so that users reach the socket.
         self.base = pathlib.Path(tempfile.mkdtemp(prefix="agentmon-e2e-", dir="/run"))
@@ -133,7 +133,7 @@ class Daemon:
         self.config = self.base / "agentmond.yaml"
         # The policies of the machine are not those of the tests.
         # Machines whose cgroup v2 has no controllers run the tests too.
-        self.config.write_text(f"{config}limits: {{{limits}}}\nfloor_dir: {self.floor}\npolicies_dir: {self.policies}\n")
+        self.config.write_text(f"{config}limits: {{{limits}}}\ndefault_policy: {policy}\nfloor_dir: {self.floor}\npolicies_dir: {self.policies}\n")
         self.socket = self.runtime / "agentmond.sock"
         self.database = self.state / "agentmon.db"
         self.log = self.base / "log"

@@ -66,7 +66,7 @@ int Load(Shared* shared, const std::string& dir, int threads) {
 
 struct CountingServer : NotifyServer {
   explicit CountingServer(Shared* s) : shared(s) {}
-  void Capture(const Listener&, const seccomp_notif&) override {}
+  NotifyAnswer Capture(const Listener&, const seccomp_notif&) override { return {}; }
   void Finish(const Listener&) override { ++shared->served; }
   void Lost() override {}
   Shared* shared;
@@ -262,7 +262,7 @@ TEST_CASE("a request that the dead daemon had taken is answered") {
   if (daemon == 0) {
     struct Hang : NotifyServer {
       explicit Hang(Shared* s) : shared(s) {}
-      void Capture(const Listener&, const seccomp_notif&) override {
+      NotifyAnswer Capture(const Listener&, const seccomp_notif&) override {
         ++shared->served;
         for (;;) pause();
       }

@@ -30,7 +30,10 @@ struct Behaviour {
 class ScriptedServer : public NotifyServer {
  public:
   explicit ScriptedServer(std::shared_ptr<Behaviour> behaviour) : behaviour_(std::move(behaviour)) {}
-  void Capture(const Listener& listener, const seccomp_notif&) override { behaviour_->capture(listener); }
+  NotifyAnswer Capture(const Listener& listener, const seccomp_notif&) override {
+    behaviour_->capture(listener);
+    return {};
+  }
   void Finish(const Listener&) override { ++behaviour_->finished; }
   void Lost() override { ++behaviour_->lost; }
 

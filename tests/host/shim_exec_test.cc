@@ -14,6 +14,7 @@
 #include <catch2/catch.hpp>
 
 #include "common/base/unique_fd.h"
+#include "common/kernel/landlock.h"
 #include "common/kernel/pid_fd.h"
 #include "common/kernel/seccomp_listener.h"
 #include "tests/host/fake_sessions.h"
@@ -124,7 +125,7 @@ TEST_CASE("the agent inherits what it would have without the shim") {
   Fixture f;
   const auto script =
       Sh("ls /proc/self/fd; grep -E '^(Sig|Shd|Umask|Cap|Groups)' /proc/self/status | grep -v SigQ; umask; "
-         "ulimit -a; env;"
+         "ulimit -a; env -u AGENTMON_SESSION;"
          "echo $PPID; cat /proc/self/oom_score_adj; cat /proc/self/timerslack_ns; ps -o pgid= -p $$; pwd");
   ProgramOptions options;
   options.in_child = [] {
@@ -194,6 +195,83 @@ TEST_CASE("a refused Attach or Arm starts no agent") {
   r = f.Run({"touch", ran});
   CHECK(r.exit_status == 125);
   CHECK(r.err == "agentmon: join the session: unknown token\n");
+  CHECK(access(ran.c_str(), F_OK) != 0);
+}
+
+// The plan refuses bpf and keeps signals in, and both are to be tried.
+grpc::Status AnswerPlan(v1::AttachResponse* response) {
+  response->set_notify(true);
+  v1::ShimPlan& plan = *response->mutable_plan();
+  plan.add_refuse_calls("bpf");
+  plan.set_landlock_scope(LandlockAbi() >= kLandlockScopeAbi);
+  v1::Canary* call = plan.add_canaries();
+  call->set_act(v1::Canary::CALL);
+  call->set_subject("bpf");
+  if (plan.landlock_scope()) plan.add_canaries()->set_act(v1::Canary::SIGNAL);
+  return grpc::Status::OK;
+}
+
+TEST_CASE("the daemon is told how the forbidden acts ended before the agent runs") {
+  Fixture f;
+  const std::string ran = f.dir / "ran";
+  bool ran_before = true;
+  f.daemon.on_attach = AnswerPlan;
+  f.daemon.on_prove = [&](const v1::ProveRequest&) {
+    ran_before = access(ran.c_str(), F_OK) == 0;
+    return grpc::Status::OK;
+  };
+  CHECK(f.Run({"touch", ran}).exit_status == 0);
+  CHECK_FALSE(ran_before);
+  CHECK(access(ran.c_str(), F_OK) == 0);
+  const std::vector<v1::ProveRequest> proven = f.daemon.proven();
+  REQUIRE(proven.size() == 1);
+  CHECK(proven[0].token() == "token");
+  CHECK(proven[0].results_size() == (LandlockAbi() >= kLandlockScopeAbi ? 2 : 1));
+  for (const auto& result : proven[0].results()) CHECK(result.error() == EPERM);
+}
+
+TEST_CASE("a refused proof, and a plan that the shim does not know, start no agent") {
+  Fixture f;
+  const std::string ran = f.dir / "ran";
+  f.daemon.on_attach = AnswerPlan;
+  f.daemon.on_prove = [](const v1::ProveRequest&) {
+    return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "it does not hold");
+  };
+  ProgramResult r = f.Run({"touch", ran});
+  CHECK(r.exit_status == 125);
+  CHECK(r.err == "agentmon: prove the session's controls: it does not hold\n");
+  f.daemon.on_attach = [](v1::AttachResponse* response) {
+    response->mutable_plan()->add_refuse_calls("telepathy");
+    return grpc::Status::OK;
+  };
+  r = f.Run({"touch", ran});
+  CHECK(r.exit_status == 125);
+  CHECK(r.err.find("telepathy") != std::string::npos);
+  CHECK(access(ran.c_str(), F_OK) != 0);
+}
+
+TEST_CASE("a forbidden act that nobody answers ends the run after 5 seconds") {
+  Fixture f;
+  const std::string ran = f.dir / "ran";
+  UniqueFd held;  // nobody reads it
+  f.daemon.on_attach = [](v1::AttachResponse* response) {
+    response->set_notify(true);
+    v1::Canary* canary = response->mutable_plan()->add_canaries();
+    canary->set_act(v1::Canary::UNLINK);
+    canary->set_subject("/nonexistent");
+    return grpc::Status::OK;
+  };
+  f.daemon.on_arm = [&](const v1::ArmRequest& request) {
+    WaitFor([&] { return f.shim != 0; });
+    auto process = PidFd::Open(f.shim);
+    if (process.ok()) held = std::move(*process->TakeFd(request.notify_fd()));
+    return grpc::Status::OK;
+  };
+  f.daemon.on_prove = [](const v1::ProveRequest&) { return grpc::Status::OK; };
+  const ProgramResult r = f.Run({"touch", ran});
+  CHECK(r.exit_status == 125);
+  CHECK(r.err.find("agentmon: the session's controls could not be tried in time") == 0);
+  CHECK(f.daemon.proven().empty());
   CHECK(access(ran.c_str(), F_OK) != 0);
 }
 

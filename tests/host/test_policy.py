@@ -30,7 +30,8 @@ def denied(rows, **fields):
 
 @pytest.fixture
 def judging(own_daemon):
-    """A daemon whose floor denies what lies in `secret`."""
+    """A daemon with the policy `default` whose floor denies what lies in `secret`."""
+    own_daemon.config.write_text(own_daemon.config.read_text().replace("default_policy: observe", "default_policy: default"))
     secret = own_daemon.base / "secret"
     secret.mkdir(mode=0o755)
     os.chown(secret, UID, UID)
@@ -40,39 +41,53 @@ def judging(own_daemon):
     return own_daemon
 
 
-def test_a_session_of_the_default_policy_shows_what_would_have_been_stopped(daemon, work):
-    result = daemon.run("sh", "-c", "mkdir -p .git/hooks; echo x > .git/hooks/pre-commit; git push --force;"
-                        " : > notes.txt; echo SECRET=1 > .env; env git -C . push origin +main; true", cwd=work)
+def test_the_default_policy_stops_and_says_by_which_rule(daemon, work):
+    result = daemon.run("sh", "-c", "mkdir -p .git/hooks; (echo x > .git/hooks/pre-commit); git push --force;"
+                        " : > notes.txt; (echo SECRET=1 > .env); env git -C . push origin +main; true", cwd=work,
+                        options=("--policy", "default"))
+    assert result.status == 126, result  # the whole script: a command in it is asked, and nobody is there
+    result = daemon.run("sh", "-c", "mkdir -p .git/hooks; (echo x > .git/hooks/pre-commit); ./push; : > notes.txt;"
+                        " (echo SECRET=1 > .env); true", cwd=self_made(work), options=("--policy", "default"))
     assert result.status == 0, result
-    assert (work / ".env").read_text() == "SECRET=1\n"  # recorded, not stopped
+    assert not (work / ".env").exists() and not (work / ".git/hooks/pre-commit").exists()
     rows = daemon.events(result.name)
     env = one(denied(rows, kind="create", path=f"{work}/.env"))
-    assert (env["rule"], env["enforced"], env["layer"]) == ("secret-files", False, "base: default")
+    assert (env["rule"], env["enforced"], env["layer"], env["errno_name"]) == ("secret-files", True, "base: default", "EACCES")
     assert env["rule_file"] == "built-in/default.yaml" and env["rule_line"] > 0
     assert one(rows, kind="create", path=f"{work}/.git/hooks/pre-commit")["verdict"] == "ask"
     pushes = select(rows, kind="exec", rule="git-force-push")
-    assert [p["argv"][0] for p in pushes] == ["sh", "git", "env", "git"], pushes
+    # Once for each directory of PATH that has it.
+    assert {tuple(p["argv"]) for p in pushes} == {("git", "push", "--force")} and pushes[0]["enforced"], pushes
     plain = one(rows, kind="create", path=f"{work}/notes.txt")
     assert plain["verdict"] == "allow" and "rule" not in plain
     assert not any("verdict" in r for r in select(rows, kind="exit") + select(rows, kind="fork"))
     shown = daemon.timeline("--verdict", "deny", session=result.name)
     assert [r["seq"] for r in shown] == [r["seq"] for r in denied(rows)]
     table = daemon.am("timeline", "--session", result.name, "--verdict", "deny").out.decode()
-    assert f"[deny by secret-files built-in/default.yaml:{env['rule_line']}, not enforced]" in table
+    assert f"[deny by secret-files built-in/default.yaml:{env['rule_line']}, EACCES]" in table
 
 
-def test_a_session_says_once_that_its_rules_are_not_enforced(daemon):
-    result = daemon.run("true")
+def self_made(work):
+    """A program that starts another in a way that no look at its own arguments shows."""
+    (work / "push").write_text("#!/usr/bin/python3\nimport os\nos.execvp('g' + 'it', ['git', 'push', '--force'])\n")
+    (work / "push").chmod(0o755)
+    return work
+
+
+def test_a_session_lists_what_enforces_each_rule_and_says_once_what_nothing_does(daemon):
+    result = daemon.run("true", options=("--policy", "default"))
     rows = daemon.events(result.name)
     assert "recorded and not enforced" in one(rows, kind="session", change="not_enforced")["detail"]
-    with daemon.running("sleep", "60") as (_, name):
+    with daemon.running("sleep", "60", options=("--policy", "default")) as (_, name):
         policy = daemon.session(name)["policy"]
         assert [layer["kind"] for layer in policy["layers"]] == ["builtin", "base"]
-        how = {r["rule"]: r["enforced"] for r in policy["rules"]}
-        assert how["git-force-push"] == "observed" and how["metadata-names"] == "none"
-        assert policy["not_enforced"] == len([r for r in policy["rules"] if r["file"] != "built-in"])
+        how = {r["rule"]: (r["enforced"], r.get("mechanism")) for r in policy["rules"]}
+        assert how["git-force-push"] == ("kernel", "fanotify, notify")
+        assert how["secrets-of-the-user"] == ("kernel", "fanotify, broker")
+        assert how["metadata-names"][0] == "none"
+        lacking = [r for r in policy["rules"] if r["file"] != "built-in" and r["enforced"] in ("none", "observed")]
+        assert policy["not_enforced"] == len(lacking) > 0
         assert daemon.status()["sessions_not_enforced"] >= 1
-        assert "recorded, not enforced" in daemon.am("session", "show", name).out.decode()
 
 
 def test_a_file_of_the_users_is_the_base_and_every_further_one_tightens(daemon, work):
@@ -80,8 +95,9 @@ def test_a_file_of_the_users_is_the_base_and_every_further_one_tightens(daemon, 
     (work / "tight.yaml").write_text(
         "version: 1\nname: tight\nfile_rules:\n  - {name: no-x, paths: ['${WORKSPACE}/x'], decision: deny}\n"
         "  - {name: all, paths: ['/**'], decision: allow}\n")
-    result = daemon.run("sh", "-c", ": > x; : > y; : > .env", cwd=work,
+    result = daemon.run("sh", "-c", "(: > x); : > y; : > .env", cwd=work,
                         options=("--policy", "./open.yaml", "--policy", "./tight.yaml"))
+    assert result.status == 0 and not (work / "x").exists() and (work / ".env").exists(), result
     rows = daemon.events(result.name)
     row = one(denied(rows, kind="create"))
     assert (row["path"], row["rule"], row["rule_file"], row["rule_line"]) == (f"{work}/x", "no-x", "./tight.yaml", 4)
@@ -101,7 +117,7 @@ def test_a_broken_file_starts_nothing_and_every_mistake_is_named(daemon, work):
     missing = daemon.run("true", options=("--policy", "no-such-policy"))
     assert missing.status == 125 and b"strict" in missing.err, missing
     undefined = work / "undefined.yaml"
-    undefined.write_text("version: 1\nname: u\nfile_rules: [{name: a, paths: ['${NOT_SET}/x'], decision: deny}]\n")
+    undefined.write_text("version: 1\nname: u\ndefaults: {command: allow}\nfile_rules: [{name: a, paths: ['${NOT_SET}/x'], decision: deny}]\n")
     result = daemon.run("true", options=("--policy", str(undefined)))
     assert result.status == 125 and b"NOT_SET" in result.err
     set_ = daemon.run("sh", "-c", ": > $NOT_SET/x", options=("--policy", str(undefined)),
@@ -118,15 +134,17 @@ def test_a_broken_file_starts_nothing_and_every_mistake_is_named(daemon, work):
 ])
 def test_nothing_that_a_user_says_switches_the_floor_off(judging, work, how):
     text = "" if how == "variables" else how
+    if "defaults" not in text:
+        text += "\ndefaults: {command: allow, file_write: allow}"
     (work / "p.yaml").write_text(f"version: 1\nname: p\n{text}\n")
     env = dict(os.environ)
     if how == "variables":
         env.update(HOME="/", WORKSPACE="/", PROJECT_ROOT="/", USER="root", AGENTMON_FLOOR="off", AGENTMON_POLICY="observe")
     for file, options in (("a", ("--policy", "./p.yaml")), ("b", ("--policy", "observe", "--policy", "./p.yaml"))):
         result = judging.run("sh", "-c", f": > {judging.secret}/{file}", cwd=work, options=options, env=env)
-        assert result.status == 0, result
+        assert result.status == 2 and not os.path.exists(judging.secret / file), result
         row = one(denied(judging.events(result.name), kind="create"))
-        assert (row["rule"], row["layer"]) == ("no-data", "floor: company")
+        assert (row["rule"], row["layer"], row["enforced"]) == ("no-data", "floor: company", True)
 
 
 def touches(judging, work, name, file):
@@ -137,7 +155,7 @@ def touches(judging, work, name, file):
     return select(rows, kind="create", path=path)[0]
 
 
-LOOP = "while :; do if [ -s todo ]; then f=$(cat todo); rm todo; : > {secret}/$f; fi; sleep 0.05; done"
+LOOP = "while :; do if [ -s todo ]; then f=$(cat todo); rm todo; touch {secret}/$f; fi; sleep 0.05; done"
 
 
 def test_a_change_of_a_file_reaches_running_sessions_and_a_bad_one_changes_nothing(judging, work):
@@ -195,6 +213,7 @@ def test_a_daemon_whose_files_are_broken_starts_with_the_last_good_ones(judging,
     warnings = judging.status()["warnings"]
     assert any("last good" in w for w in warnings), warnings
     result = judging.run("sh", "-c", f": > {judging.secret}/x", cwd=work)
+    assert result.status == 2, result
     assert one(denied(judging.events(result.name), kind="create"))["rule"] == "no-data"
 
 
@@ -217,20 +236,28 @@ def test_policies_are_listed_explained_and_shown_as_they_are_in_force(judging, w
 
 
 def test_other_names_of_a_socket_or_file_get_its_verdict(daemon, work, python):
+    (work / "real").mkdir()
+    os.chown(work / "real", UID, UID)
+    (work / "real" / "f").touch()
     (work / "p.yaml").write_text(
-        "version: 1\nname: p\ndefaults: {unix_socket: allow, command: allow, file_write: allow}\n"
+        "version: 1\nname: p\nenforcement: best_effort\ndefaults: {unix_socket: allow, command: allow, file_write: allow}\n"
         "unix_socket_rules: [{name: no-sk, paths: ['${WORKSPACE}/real/sk'], decision: deny}]\n"
         "file_rules: [{name: no-f, paths: ['${WORKSPACE}/real/f'], decision: deny}]\n")
     result = daemon.run(*python("""
 import os, socket
-os.mkdir("real"); os.symlink("real", "dl"); os.symlink("real/sk", "sl"); os.symlink("real/f", "fl")
+os.symlink("real", "dl"); os.symlink("real/sk", "sl"); os.symlink("real/f", "fl")
 server = socket.socket(socket.AF_UNIX); server.bind("real/sk"); server.listen()
 for link in ("dl", "sl", "fl"):  # see ResolvedPath: one that was just made may not be followed
     os.utime(link, (2**32 - 1, 1), follow_symlinks=False)
 for name in ("real/sk", "sl", "dl/sk", "real/../dl/./sk"):
     socket.socket(socket.AF_UNIX).connect(name)
-open("real/f", "w").close()
-os.chmod("fl", 0o600); os.truncate("fl", 0); open("fl", "w").close()
+for act in (lambda: open("real/f", "w"), lambda: os.chmod("fl", 0o600), lambda: os.truncate("fl", 0), lambda: open("fl", "w")):
+    try:
+        act()
+    except PermissionError as e:
+        assert e.errno == 13
+    else:
+        raise SystemExit("not stopped")
 """), cwd=work, options=("--policy", "./p.yaml"))
     assert result.status == 0, result
     rows = daemon.events(result.name)

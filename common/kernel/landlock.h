@@ -1,0 +1,31 @@
+// landlock(7) by raw system calls: no library of Debian 12 has them, and its headers lack what is newer.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/unique_fd.h"
+
+namespace agentmon {
+
+// struct landlock_ruleset_attr of ABI 6.
+struct LandlockRuleset {
+  uint64_t handled_access_fs = 0;
+  uint64_t handled_access_net = 0;
+  uint64_t scoped = 0;
+};
+
+inline constexpr uint64_t kLandlockScopeAbstractUnix = 1ull << 0;
+inline constexpr uint64_t kLandlockScopeSignal = 1ull << 1;
+inline constexpr int kLandlockScopeAbi = 6;  // Linux 6.12
+
+// 0 = this kernel has none, or it is switched off.
+int LandlockAbi();
+
+absl::StatusOr<UniqueFd> MakeLandlockRuleset(const LandlockRuleset& ruleset);
+
+// The calling thread, and what it becomes and starts, for ever. Needs no_new_privs or CAP_SYS_ADMIN.
+absl::Status EnterLandlockDomain(const UniqueFd& ruleset);
+
+}  // namespace agentmon

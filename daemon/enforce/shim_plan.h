@@ -1,0 +1,24 @@
+// What a session's shim does to itself, from the session's policy.
+#pragma once
+
+#include <string>
+
+#include "agentmon/v1/sessions.pb.h"
+#include "common/policy/snapshot.h"
+
+namespace agentmon {
+
+struct ShimPlanOptions {
+  bool fanotify_backend = false;  // marks on mounts judge files: mounts of the session's own would have none
+  bool root = false;              // uid 0, which keeps what ordinary work on files needs
+  int landlock_abi = 0;           // of this kernel
+};
+
+// Layers that only record have no part in it, and where all do, nothing is unset, closed or refused; what a
+// policy injects into the environment is set all the same. Pure.
+v1::ShimPlan MakeShimPlan(const policy::Snapshot& snapshot, const ShimPlanOptions& options);
+
+// Does a layer that stops things want no session in which it cannot?
+bool RequiresEnforcement(const policy::Snapshot& snapshot);
+
+}  // namespace agentmon

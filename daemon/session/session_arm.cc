@@ -1,0 +1,87 @@
+// From the shim's plan to its proof: what happens between Attach and the agent's first instruction.
+#include "absl/strings/str_cat.h"
+#include "common/base/refusal.h"
+#include "common/base/status.h"
+#include "common/kernel/landlock.h"
+#include "daemon/enforce/proof.h"
+#include "daemon/enforce/shim_plan.h"
+#include "daemon/session/session_manager.h"
+#include "daemon/session/session_state.h"
+
+namespace agentmon {
+
+void SessionManager::PlanShim(const StatePtr& state, bool root) {
+  const auto snapshot = deps_.policies.SnapshotOf(state->info.id());
+  if (snapshot == nullptr) return;
+  ShimPlanOptions options;
+  const std::shared_ptr<Gate> gate = deps_.policies.GateOf(state->info.id());
+  const bool armed = gate != nullptr && gate->armed();
+  options.fanotify_backend = armed && ActiveSources(state->info).count(v1::FANOTIFY) != 0;
+  options.root = root;
+  options.landlock_abi = LandlockAbi();
+  state->plan = MakeShimPlan(*snapshot, options);
+  state->plan.set_ask_exec(armed);
+  state->proof_required = RequiresEnforcement(*snapshot);
+  state->info.clear_controls();
+  for (v1::ControlState& control : ControlsOf(state->plan, options.landlock_abi)) {
+    *state->info.add_controls() = std::move(control);
+  }
+}
+
+absl::StatusOr<SessionManager::StatePtr> SessionManager::FindAttached(const Caller& caller,
+                                                                      const std::string& token) const {
+  const auto it = by_token_.find(token);
+  if (it != by_token_.end() && it->second->shim_pid == caller.pid) return it->second;
+  return Refusal(absl::StatusCode::kPermissionDenied, "BAD_TOKEN",
+                 "this token was not attached by this process");
+}
+
+void SessionManager::ForgetToken(const StatePtr& state) {
+  by_token_.erase(state->token);
+  state->token.clear();
+}
+
+absl::StatusOr<v1::ArmResponse> SessionManager::Arm(const Caller& caller, const v1::ArmRequest& request) {
+  ASSIGN_OR_RETURN(const StatePtr state, FindAttached(caller, request.token()));
+  if (state->armed) {
+    return Refusal(absl::StatusCode::kFailedPrecondition, "ARMED", "this session is armed already");
+  }
+  absl::Status armed;
+  if (request.notify_fd() >= 0) {
+    auto listener = caller.pidfd->TakeFd(request.notify_fd());
+    if (!listener.ok()) return WithContext(listener.status(), "take over the notify descriptor");
+    armed = deps_.observation.AddListener(state->cgroup_id, std::move(*listener),
+                                          deps_.policies.GateOf(state->info.id()));
+  } else {
+    armed = absl::UnavailableError(request.notify_error().substr(0, 512));
+  }
+  state->armed = true;
+  const bool prove = !state->plan.canaries().empty();
+  if (!prove) ForgetToken(state);
+  // Where the source is missing on this host, that was told at Attach.
+  if (SetSource(state, v1::NOTIFY, armed) && !armed.ok()) {
+    Emit(*state, v1::SessionChange::SOURCE_INACTIVE, absl::StrCat("notify: ", armed.message()));
+  }
+  Save(state);
+  RETURN_IF_ERROR(
+      CheckEnforceable(deps_.policies.FindUnenforceable(state->info.id(), ActiveSources(state->info))));
+  v1::ArmResponse response;
+  response.set_prove(prove);
+  return response;
+}
+
+absl::Status SessionManager::Prove(const Caller& caller, const v1::ProveRequest& request) {
+  ASSIGN_OR_RETURN(const StatePtr state, FindAttached(caller, request.token()));
+  if (!state->armed) {
+    return Refusal(absl::StatusCode::kFailedPrecondition, "NOT_ARMED", "this session is not armed yet");
+  }
+  ForgetToken(state);
+  std::vector<v1::ControlState> controls(state->info.controls().begin(), state->info.controls().end());
+  const absl::Status proven = EnterProof(state->plan, request, state->proof_required, controls);
+  *state->info.mutable_controls() = {controls.begin(), controls.end()};
+  state->plan.Clear();
+  Save(state);
+  return proven;
+}
+
+}  // namespace agentmon
