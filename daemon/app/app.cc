@@ -14,6 +14,7 @@
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "daemon/app/directories.h"
+#include "daemon/app/passed_socket.h"
 #include "daemon/rpc/health_service.h"
 #include "daemon/rpc/host_service.h"
 #include "daemon/rpc/policy_service.h"
@@ -43,8 +44,9 @@ std::string KernelRelease() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<App>> App::Create(const Options& options, Config config) {
-  auto app = std::unique_ptr<App>(new App(options, std::move(config)));
+absl::StatusOr<std::unique_ptr<App>> App::Create(const Options& options, Config config,
+                                                 JournalSocket* journal) {
+  auto app = std::unique_ptr<App>(new App(options, std::move(config), journal));
   RETURN_IF_ERROR(app->OpenDirectories());
   auto holder = StartOrJoinHolder(app->config_.runtime_dir);
   if (holder.ok())
@@ -66,6 +68,13 @@ absl::Status App::OpenDirectories() {
   ASSIGN_OR_RETURN(StateLock lock, StateLock::Acquire(config_.state_dir));
   lock_.emplace(std::move(lock));
   // Before anything of an earlier daemon is touched: whoever listens owns the runtime directory.
+  return OpenSocket();
+}
+
+absl::Status App::OpenSocket() {
+  ASSIGN_OR_RETURN(listener_, TakePassedSocket(config_.socket_path()));
+  socket_is_passed_ = listener_.valid();
+  if (socket_is_passed_) return absl::OkStatus();
   ASSIGN_OR_RETURN(listener_, ListenOn(config_.socket_path()));
   return absl::OkStatus();
 }
@@ -127,6 +136,12 @@ absl::Status App::StartSessions() {
       limits);
   pipeline_->AddSink(sessions_.get());
   pipeline_->AddSink(store_.get());
+  if (journal_ != nullptr) {
+    journal_sink_ = std::make_unique<JournalSink>(
+        *loop_, [this](const JournalFields& fields) { journal_->Send(fields); },
+        [this](absl::string_view session) { return store_->OwnerOf(session); });
+    pipeline_->AddSink(journal_sink_.get());
+  }
   pipeline_->TakePending();
   observation_->Start(*pipeline_,
                       [this](uint64_t cgroup, v1::Source source, absl::string_view why, uint64_t calls) {
@@ -164,6 +179,7 @@ absl::Status App::Run() {
   LogInfo("agentmond ", kVersion, " listens on ", config_.socket_path(), ", ", sessions_->running(),
           sessions_->running() == 1 ? " session found again" : " sessions found again");
   sd_notify(0, "READY=1");
+  StartWatchdog();
   GiveBackMemory();  // what only a start needs
   const absl::Status status = loop_->Run();
   sd_notify(0, "STOPPING=1");
@@ -173,17 +189,25 @@ absl::Status App::Run() {
   return status;
 }
 
+void App::StartWatchdog() {
+  watchdog_ = std::make_unique<ServiceWatchdog>(
+      ServiceWatchdog::Deps{*loop_, [this] { return observation_->MakesProgress(); },
+                            [] { sd_notify(0, "WATCHDOG=1"); }},
+      ServiceWatchdog::AskedTimeout());
+}
+
 // In reverse: nobody asks any more, nothing is recorded any more, what was recorded is written.
 App::~App() {
   if (hub_ != nullptr) hub_->End();
   server_.reset();
-  if (listener_.valid() || rpc_ != nullptr) ::unlink(config_.socket_path().c_str());
+  if (!socket_is_passed_ && (listener_.valid() || rpc_ != nullptr)) ::unlink(config_.socket_path().c_str());
   workers_.reset();
   if (sessions_ != nullptr) sessions_->EndEmpty();
   if (pipeline_ != nullptr) pipeline_->EndAll();
   observation_.reset();
   sessions_.reset();
   pipeline_.reset();
+  journal_sink_.reset();
   policy_watcher_.reset();
   policies_.reset();
   if (store_ != nullptr) store_->Close(absl::Seconds(3));
@@ -248,6 +272,9 @@ v1::StatusResponse App::Status() const {
   }
   if (pipeline_->malformed() > 0) {
     status.add_warnings(absl::StrCat(pipeline_->malformed(), " malformed records were dropped"));
+  }
+  if (journal_ != nullptr && journal_->dropped() > 0) {
+    status.add_warnings(absl::StrCat(journal_->dropped(), " entries were not taken by the system's journal"));
   }
   return status;
 }

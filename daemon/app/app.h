@@ -17,6 +17,8 @@
 #include "daemon/app/observation_set.h"
 #include "daemon/app/options.h"
 #include "daemon/app/pipeline.h"
+#include "daemon/app/service_watchdog.h"
+#include "daemon/journal/journal_sink.h"
 #include "daemon/policy/policies.h"
 #include "daemon/policy/policy_watcher.h"
 #include "daemon/rpc/server.h"
@@ -31,28 +33,35 @@ class App {
  public:
   // Takes the locks, opens the store, starts the probes, finds earlier sessions, listens. Fails with one
   // line that says what to do.
-  static absl::StatusOr<std::unique_ptr<App>> Create(const Options& options, Config config);
+  // `journal` is null where the system's journal does not take our standard error; it outlives the app.
+  static absl::StatusOr<std::unique_ptr<App>> Create(const Options& options, Config config,
+                                                     JournalSocket* journal);
   ~App();
   // Until SIGTERM or SIGINT.
   absl::Status Run();
 
  private:
-  App(Options options, Config config) : options_(std::move(options)), config_(std::move(config)) {}
+  App(Options options, Config config, JournalSocket* journal)
+      : options_(std::move(options)), config_(std::move(config)), journal_(journal) {}
   absl::Status OpenDirectories();
+  absl::Status OpenSocket();
   absl::Status OpenStore();
   absl::Status StartSessions();
   absl::Status StartServer();
   absl::Status WatchSignals();
   absl::Status WatchPolicies();
   void Reload();
+  void StartWatchdog();
   v1::StatusResponse Status() const;
 
   const Options options_;
   Config config_;
+  JournalSocket* const journal_;
   SystemClock clock_;
   absl::Time started_ = clock_.Wall();
   std::optional<StateLock> lock_;
   UniqueFd listener_;                     // until the server has it
+  bool socket_is_passed_ = false;         // then it stays when we go
   std::unique_ptr<HolderClient> holder_;  // until the observation has it
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<StreamHub> hub_;
@@ -68,11 +77,13 @@ class App {
   std::unique_ptr<ObservationSet> observation_;
   std::unique_ptr<WorkerPool> workers_;
   std::unique_ptr<SessionManager> sessions_;
+  std::unique_ptr<JournalSink> journal_sink_;
   std::unique_ptr<Pipeline> pipeline_;
   std::unique_ptr<Peers> peers_;
   std::unique_ptr<RpcDeps> rpc_;
   std::vector<std::unique_ptr<grpc::Service>> services_;
   std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<ServiceWatchdog> watchdog_;
   std::string reload_error_;
 };
 

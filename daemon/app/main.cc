@@ -3,11 +3,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <memory>
+
 #include "absl/strings/str_split.h"
 #include "common/base/log.h"
+#include "common/base/log_writer.h"
 #include "daemon/app/app.h"
 #include "daemon/app/options.h"
 #include "daemon/holder/holder_process.h"
+#include "daemon/journal/journal_socket.h"
 
 namespace {
 
@@ -19,6 +24,13 @@ void RaiseDescriptorLimit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Null where standard error is not the journal's, or the journal cannot be reached: then the log goes there.
+std::unique_ptr<agentmon::JournalSocket> OpenJournal() {
+  if (!agentmon::IsJournalStream(STDERR_FILENO, std::getenv("JOURNAL_STREAM"))) return nullptr;
+  auto journal = agentmon::JournalSocket::Open();
+  return journal.ok() ? std::move(*journal) : nullptr;
+}
+
 int Fail(const absl::Status& status) {
   for (absl::string_view line : absl::StrSplit(status.message(), '\n')) agentmon::LogError(line);
   return 1;
@@ -28,6 +40,12 @@ int Fail(const absl::Status& status) {
 
 int main(int argc, char** argv) {
   agentmon::RunHolderIfAsked(argc, argv);
+  // For as long as the process: whoever logs last needs it.
+  static agentmon::JournalSocket* const journal = OpenJournal().release();
+  if (journal != nullptr) {
+    agentmon::SetLogWriter(
+        [](agentmon::LogLevel level, absl::string_view line) { journal->SendLine(level, line); });
+  }
   const agentmon::Options options = agentmon::ParseOptions(argc, argv);
   const auto config = agentmon::EffectiveConfig(options);
   if (!config.ok()) return Fail(config.status());
@@ -40,7 +58,7 @@ int main(int argc, char** argv) {
   ::umask(0022);
   ::signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();
-  auto app = agentmon::App::Create(options, *config);
+  auto app = agentmon::App::Create(options, *config, journal);
   if (!app.ok()) return Fail(app.status());
   const absl::Status ended = (*app)->Run();
   return ended.ok() ? 0 : Fail(ended);

@@ -1,5 +1,7 @@
 #include "daemon/app/observation_set.h"
 
+#include <poll.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -150,6 +152,17 @@ void ObservationSet::CountUnseen(uint64_t cgroup_id, absl::string_view why, uint
   unseen_(cgroup_id, v1::NOTIFY, why, calls);
 }
 
+bool ObservationSet::MakesProgress() {
+  if (notify_ != nullptr && holder_ != nullptr) {
+    notify_->EachListener([this](uint64_t cgroup_id, int fd) {
+      pollfd listener{fd, POLLIN, 0};
+      if (::poll(&listener, 1, 0) > 0 && (listener.revents & POLLIN) != 0)
+        answers_.OnNotServed(cgroup_id, holder_->shared().TurnsOf(cgroup_id));
+    });
+  }
+  return answers_.MakesProgress();
+}
+
 absl::Status ObservationSet::WatchHolder() {
   return core_.WatchFd(holder_->fd(), [this] { OnHolder(); });
 }
@@ -157,8 +170,10 @@ absl::Status ObservationSet::WatchHolder() {
 void ObservationSet::OnHolder() {
   const auto unseen = holder_->Read();
   if (!unseen.ok()) return OnHolderGone();
-  for (const HolderClient::Unseen& u : *unseen)
+  for (const HolderClient::Unseen& u : *unseen) {
+    answers_.OnNotServed(u.cgroup_id, holder_->shared().TurnsOf(u.cgroup_id));
     CountUnseen(u.cgroup_id, "the daemon stood still", u.requests);
+  }
 }
 
 void ObservationSet::OnHolderGone() {

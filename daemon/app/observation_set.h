@@ -10,6 +10,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "common/kernel/cgroup.h"
+#include "daemon/app/answer_progress.h"
 #include "daemon/attribution/process_tree.h"
 #include "daemon/holder/holder_client.h"
 #include "daemon/probe/bpf_ring.h"
@@ -49,6 +50,9 @@ class ObservationSet : public Observation {
   void SessionMembersChanged() override;
   bool WatchEnded(uint64_t watch_id) override;
   std::vector<v1::SourceState> Sources() const override;
+  // Once an interval of some seconds: false when the threads that answer agents have stood still over two of
+  // them.
+  bool MakesProgress();
 
  private:
   // Takes in what the BPF programs have recorded before it hands on a record of another source.
@@ -86,6 +90,7 @@ class ObservationSet : public Observation {
   std::unique_ptr<FanotifyProbe> fanotify_;
   std::unique_ptr<AfterDrain> after_drain_;
   Unseen unseen_;
+  AnswerProgress answers_;
   bool holder_lost_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for tasks that come late
   std::map<v1::Source, std::string> missing_;                   // why

@@ -51,6 +51,14 @@ absl::Status CheckOwnNamespace(int process, pid_t pid) {
   return absl::OkStatus();
 }
 
+// Never out of the root, and never through a link: a mark on a mount of the host would watch the host.
+UniqueFd OpenBelow(int root, const std::string& path) {
+  open_how how{};
+  how.flags = O_PATH | O_CLOEXEC | O_NOFOLLOW;
+  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  return UniqueFd(static_cast<int>(syscall(SYS_openat2, root, path.c_str(), &how, sizeof(how))));
+}
+
 absl::StatusOr<std::string> ReadFromStart(int fd) {
   std::string text;
   char buffer[16384];
@@ -110,6 +118,18 @@ absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Create(pid_t pid, 
       new FanotifyGroup(mode, std::move(group), std::move(mountinfo), std::move(root)));
 }
 
+absl::Status FanotifyGroup::CheckSupport() {
+  const UniqueFd root(open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!root.valid()) return ErrnoStatus(errno, "open /");
+  if (!OpenBelow(root.get(), ".").valid()) {
+    return ErrnoStatus(errno, "openat2, which finds the mounts of sessions (RestrictSUIDSGID= refuses it)");
+  }
+  const UniqueFd group(fanotify_init(FAN_CLASS_NOTIF | FAN_CLOEXEC, O_RDONLY | O_CLOEXEC));
+  // Other programs of root may have all groups today and fewer when a session begins.
+  if (!group.valid() && errno != EMFILE) return ErrnoStatus(errno, "fanotify_init");
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int> FanotifyGroup::MarkMounts() {
   ASSIGN_OR_RETURN(const std::string text, ReadFromStart(mountinfo_.get()));
   int marks = 0;
@@ -121,12 +141,7 @@ absl::StatusOr<int> FanotifyGroup::MarkMounts() {
 }
 
 bool FanotifyGroup::MarkMount(int id, const std::string& mount_point) {
-  open_how how{};
-  how.flags = O_PATH | O_CLOEXEC | O_NOFOLLOW;
-  // Never out of the session's root, and never through a link: a mark on a mount of the host would watch the
-  // host.
-  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
-  UniqueFd fd(static_cast<int>(syscall(SYS_openat2, root_.get(), mount_point.c_str(), &how, sizeof(how))));
+  const UniqueFd fd = OpenBelow(root_.get(), mount_point);
   if (!fd.valid()) return false;
   struct statx st {};
   // Another mount covers this path, or has taken its place meanwhile.

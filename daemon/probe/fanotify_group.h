@@ -36,6 +36,8 @@ bool IsUnwatchedFileSystem(absl::string_view fs_type);
 // accesses raise none: it is in another mount namespace.
 class FanotifyGroup {
  public:
+  // What this host or the service's own restrictions refuse, before a session finds out.
+  static absl::Status CheckSupport();
   // `pid` is a process of the session in the mount namespace that the session shares with nobody:
   // FailedPrecondition when it is the daemon's, that of process 1 or that of its parent. ResourceExhausted
   // when root has no groups left (fs.fanotify.max_user_groups).

@@ -40,6 +40,7 @@ absl::Status Watch(int epoll, int fd, uint32_t events, uint64_t key) {
 FanotifyProbe::FanotifyProbe(TaskRunner& core, Options options) : core_(core), options_(std::move(options)) {}
 
 absl::Status FanotifyProbe::Attach(RecordSink& sink) {
+  RETURN_IF_ERROR(FanotifyGroup::CheckSupport());
   epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.valid()) return ErrnoStatus(errno, "epoll_create1");
   wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

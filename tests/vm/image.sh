@@ -6,6 +6,8 @@ set -euo pipefail
 OUT=$1
 PACKAGES=systemd-sysv,dbus,libpam-systemd,linux-image-cloud-amd64,initramfs-tools,kmod,udev,procps,libcap2-bin
 PACKAGES+=,libelf1,libseccomp2,libsqlite3-0,libstdc++6,libsystemd0,zlib1g
+# For what the cases look at: profiles, tables of the firewall, programs in the kernel.
+PACKAGES+=,apparmor,nftables,bpftool
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -43,7 +45,7 @@ mkdir -p "$1/etc/systemd/system/graphical.target.wants"
 ln -s /etc/systemd/system/vm.service "$1/etc/systemd/system/graphical.target.wants/vm.service"
 # Nobody reads these, and each costs seconds of an emulated boot.
 for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service \
-  fstrim.timer getty@tty1.service systemd-pstore.service man-db.timer; do
+  fstrim.timer getty@tty1.service systemd-pstore.service man-db.timer apparmor.service nftables.service; do
   ln -sf /dev/null "$1/etc/systemd/system/$unit"
 done
 END

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Boots a Debian 12 virtual machine, installs a package in it and runs tests/vm/guest/suite.sh there.
+"""Boots a Debian 12 virtual machine, installs a package in it and runs the cases of tests/vm/guest there.
 
-  run.py --deb FILE --results FOLDER [--cache FOLDER] [--seconds N] [--cpus N] [--build-only]
+  run.py --deb FILE --results FOLDER [--configuration NAME] [-k TEXT] [--cache FOLDER] [--seconds N] [--cpus N]
+  run.py --build-only [--cache FOLDER]
 
 The image is made once and kept below the cache, by a hash of its recipe. Nothing is written to it: each run sees it
-as it was made. The machine has no network. The package goes in, and the reports come out, as tar archives on disks of
-their own. FOLDER gets vm.xml (JUnit) and vm/: a log for each case, the journal, the boot console.
+as it was made, over its reboots. The machine has no network. The package goes in, and the reports come out, as tar
+archives on disks of their own. FOLDER gets a JUnit file and vm/NAME: a log for each case, the journal, the boot console.
+Exit status 3: the image could not be made.
 """
 import argparse
 import fcntl
@@ -15,6 +17,7 @@ import pathlib
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -26,16 +29,41 @@ sys.path.insert(0, str(HERE.parent / "tools"))
 import junit  # noqa: E402
 
 RESULTS_BYTES = 64 << 20
+NO_IMAGE = 3
+# What the kernel is told in each configuration. The first is the one that runs by default, with every case.
+CONFIGURATIONS = {
+    "main": "",
+    "apparmor": "lsm=landlock,lockdown,yama,apparmor",
+    "no-lsm": "lsm=landlock,lockdown,yama apparmor=0",
+    "hybrid": "systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=0",
+}
+# Files of cases that come before and after the others, which come by name.
+FIRST, LAST = ["install"], ["upgrade", "reboot", "removal"]
 
 
 def say(text):
     print(f"== {text}", file=sys.stderr, flush=True)
 
 
+def cases_of(guest, configuration, keyword=""):
+    """[(file, case)] in the order they run in. Outside of the first configuration only those that are marked."""
+    files = {path.stem: path for path in guest.glob("*.sh") if path.stem != "common"}
+    rest = sorted(name for name in files if name not in FIRST + LAST)
+    order = [name for name in FIRST + rest + LAST if name in files]
+    cases = []
+    for name in order:
+        for case, mark in re.findall(r"^test_(\w+)\(\) \{ *(# every configuration)?", files[name].read_text(), re.M):
+            if (mark or configuration == "main") and (keyword in case or name in FIRST):
+                cases.append((files[name].name, case))
+    return cases
+
+
 def image(cache):
     """The folder of the image; made when it is not there, by one at a time."""
     recipe = HERE / "image.sh"
     folder = cache / f"vm-{hashlib.sha256(recipe.read_bytes()).hexdigest()[:16]}"
+    if folder.is_dir():
+        return folder
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "vm.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -43,7 +71,8 @@ def image(cache):
             return folder
         say(f"making the image in {folder} (some minutes, once)")
         began = time.monotonic()
-        for old in cache.glob("vm-*"):
+        # The last one stays: another branch may have it.
+        for old in sorted((p for p in cache.glob("vm-*") if p.is_dir()), key=lambda p: p.stat().st_mtime)[:-1]:
             shutil.rmtree(old)
         unfinished = pathlib.Path(tempfile.mkdtemp(prefix="making-", dir=cache))
         try:
@@ -53,7 +82,8 @@ def image(cache):
                                       stderr=subprocess.STDOUT)
             if made.returncode != 0:
                 print(log.read_text(errors="replace")[-3000:], file=sys.stderr)
-                raise SystemExit(f"the image could not be made; all of it: {log}")
+                say(f"the image could not be made; all of it: {log}")
+                raise SystemExit(NO_IMAGE)
             unfinished.rename(folder)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -61,18 +91,33 @@ def image(cache):
     return folder
 
 
-def pack(deb, target):
+def newer(deb, work):
+    """The same package with a higher version."""
+    tree, made = work / "newer", work / "newer.deb"
+    subprocess.run(["dpkg-deb", "--raw-extract", str(deb), str(tree)], check=True)
+    control = tree / "DEBIAN" / "control"
+    control.write_text(re.sub(r"^(Version: .*)$", r"\1+newer", control.read_text(), flags=re.M))
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", str(tree), str(made)], check=True,
+                   stdout=subprocess.DEVNULL)
+    shutil.rmtree(tree)
+    return made
+
+
+def pack(deb, cases, work, target):
     with tarfile.open(target, "w") as tar:
         for path in sorted((HERE / "guest").iterdir()):
             tar.add(path, path.name)
+        (work / "cases").write_text("".join(f"{file} {case}\n" for file, case in cases))
+        tar.add(work / "cases", "cases")
         tar.add(deb, "agentmon.deb")
+        tar.add(newer(deb, work), "newer.deb")
     # A disk is whole sectors.
     os.truncate(target, (target.stat().st_size + 1048575) // 1048576 * 1048576)
 
 
-def command(folder, work, cpus):
+def command(folder, work, cpus, configuration):
     words = ["qemu-system-x86_64", "-machine", "pc", "-smp", str(cpus), "-m", "1024", "-display", "none", "-nic", "none",
-             "-no-reboot", "-monitor", "none", "-nodefaults"]
+             "-monitor", "none", "-nodefaults"]
     # Emulated even where there is a /dev/kvm: one below another hypervisor may stop in the middle of a boot.
     accelerated = os.environ.get("AGENTMON_VM_KVM") == "1"
     words += ["-accel", "kvm", "-cpu", "host"] if accelerated else ["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"]
@@ -81,7 +126,8 @@ def command(folder, work, cpus):
         words += ["-drive", f"if=virtio,format=raw,file={path},{rest}"]
     words += ["-kernel", str(folder / "vmlinuz"), "-initrd", str(folder / "initrd.img"),
               # no_timer_check: on a busy host the emulated timer is late, and the kernel takes it for broken.
-              "-append", "root=/dev/vda rw console=ttyS0 quiet no_timer_check mitigations=off panic=-1",
+              "-append", "root=/dev/vda rw console=ttyS0 quiet no_timer_check mitigations=off panic=-1 "
+              + CONFIGURATIONS[configuration],
               "-serial", f"file:{work / 'console.txt'}", "-serial", "stdio"]
     return words
 
@@ -104,57 +150,68 @@ def lines_of(process, deadline):
             yield line.decode(errors="replace").rstrip("\r")
 
 
-def run(folder, deb, results, seconds, cpus):
-    expected = re.findall(r"^test_([a-z_0-9]+)\(\)", (HERE / "guest" / "suite.sh").read_text(), re.M)
+def follow(lines, seconds, began):
+    """Shows what the machine says, and gathers its cases; whether it came to its end."""
     cases, running, complete = [], None, False
+    for line in lines:
+        since = f"[{time.monotonic() - began:5.0f} s]"
+        if line is None:
+            cases.append(junit.Case(running or "boot", "fail", f"not done after {seconds} s"))
+            return cases, False
+        if line.startswith("CASE\t"):
+            _, case, outcome, took, message = (line.split("\t") + [""])[:5]
+            cases.append(junit.Case(case, outcome, message.replace("|", "\n").strip(), float(took)))
+            print(f"{since} {outcome} {case} ({took} s)", file=sys.stderr, flush=True)
+            if outcome == "fail":
+                print(cases[-1].message, file=sys.stderr, flush=True)
+            running = None
+        elif line.startswith("START "):
+            running = line[6:]
+        elif line == "DONE":
+            complete = True
+        else:
+            print(f"{since} {line}", file=sys.stderr, flush=True)
+    if not complete:
+        cases.append(junit.Case(running or "boot", "fail", "the machine stopped before its end"))
+    return cases, complete
+
+
+def keep_logs(work, logs, complete):
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir(parents=True)
+    if (work / "console.txt").exists():
+        shutil.copy(work / "console.txt", logs)
+    if not complete:
+        return
+    with tarfile.open(work / "results.tar") as tar:
+        for member in tar.getmembers():
+            if member.isfile():
+                (logs / pathlib.PurePath(member.name).name).write_bytes(tar.extractfile(member).read())
+
+
+def run(folder, args):
+    name = "vm" if args.configuration == "main" else f"vm-{args.configuration}"
+    expected = cases_of(HERE / "guest", args.configuration, args.keyword)
+    logs = args.results / "vm" / args.configuration
     began = time.monotonic()
-    since = lambda: f"[{time.monotonic() - began:5.0f} s]"  # noqa: E731
-    with tempfile.TemporaryDirectory(prefix="agentmon-vm-") as name:
-        work = pathlib.Path(name)
-        pack(deb, work / "payload.tar")
+    with tempfile.TemporaryDirectory(prefix="agentmon-vm-") as scratch:
+        work = pathlib.Path(scratch)
+        pack(args.deb, expected, work, work / "payload.tar")
         with open(work / "results.tar", "wb") as out:
             out.truncate(RESULTS_BYTES)
-        words = command(folder, work, cpus)
-        say(f"booting, at most {seconds} s")
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        say(f"booting ({args.configuration}), {len(expected)} cases, at most {args.seconds} s")
+        process = subprocess.Popen(command(folder, work, args.cpus, args.configuration), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE)
         try:
-            for line in lines_of(process, began + seconds):
-                if line is None:
-                    cases.append(junit.Case(running or "boot", "fail", f"not done after {seconds} s"))
-                    break
-                if line.startswith("CASE\t"):
-                    _, case, outcome, took, message = (line.split("\t") + [""])[:5]
-                    cases.append(junit.Case(case, outcome, message.replace("|", "\n").strip(), float(took)))
-                    print(f"{since()} {outcome} {case} ({took} s)", file=sys.stderr, flush=True)
-                    if outcome == "fail":
-                        print(cases[-1].message, file=sys.stderr, flush=True)
-                    running = None
-                elif line.startswith("START "):
-                    running = line[6:]
-                elif line == "DONE":
-                    complete = True
-                else:
-                    print(f"{since()} {line}", file=sys.stderr, flush=True)
-            else:
-                if not complete:
-                    cases.append(junit.Case(running or "boot", "fail", "the machine stopped before its end"))
+            cases, complete = follow(lines_of(process, began + args.seconds), args.seconds, began)
         finally:
             process.kill()
             process.wait()
-        logs = results / "vm"
-        shutil.rmtree(logs, ignore_errors=True)
-        logs.mkdir(parents=True)
-        if (work / "console.txt").exists():
-            shutil.copy(work / "console.txt", logs)
-        if complete:
-            with tarfile.open(work / "results.tar") as tar:
-                for member in tar.getmembers():
-                    if member.isfile():
-                        (logs / pathlib.PurePath(member.name).name).write_bytes(tar.extractfile(member).read())
+        keep_logs(work, logs, complete)
     seen = {case.name for case in cases}
-    cases += [junit.Case(case, "fail", "did not run") for case in expected if case not in seen]
-    junit.write(results / "vm.xml", "vm", cases)
-    say(f"virtual machine: {time.monotonic() - began:.0f} s, logs in {logs}")
+    cases += [junit.Case(case, "fail", "did not run") for _, case in expected if case not in seen]
+    junit.write(args.results / f"{name}.xml", name, cases)
+    say(f"virtual machine ({args.configuration}): {time.monotonic() - began:.0f} s, logs in {logs}")
     return 1 if any(case.outcome == "fail" for case in cases) else 0
 
 
@@ -163,18 +220,22 @@ def main():
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     parser.add_argument("--deb", type=pathlib.Path)
     parser.add_argument("--results", type=pathlib.Path)
+    parser.add_argument("--configuration", choices=CONFIGURATIONS, default="main")
+    parser.add_argument("-k", dest="keyword", default="", help="only cases whose name has this, and those that install")
     parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path(home) / "agentmon")
     parser.add_argument("--seconds", type=int, default=1200)
     parser.add_argument("--cpus", type=int, default=min(2, len(os.sched_getaffinity(0))))
     parser.add_argument("--build-only", action="store_true")
     args = parser.parse_args()
+    # Ended from outside, it takes the machine with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = image(args.cache)
     if args.build_only:
         return 0
     if args.deb is None or args.results is None:
         parser.error("--deb and --results are needed")
     args.results.mkdir(parents=True, exist_ok=True)
-    return run(folder, args.deb, args.results, args.seconds, args.cpus)
+    return run(folder, args)
 
 
 if __name__ == "__main__":

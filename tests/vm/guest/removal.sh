@@ -1,0 +1,32 @@
+# shellcheck shell=bash
+# The package goes. The last cases.
+
+test_a_removal_lets_the_session_go_on_and_a_purge_leaves_nothing() {  # every configuration
+  start_worker last
+  # Hooks on connect and bind: nobody else on this machine has any.
+  grep -w cgroup_sock_addr <(bpftool prog list)
+  local pid; pid=$(cat /home/dev/last/pid)
+  dpkg --remove agentmon
+  not systemctl is-active agentmon.service
+  not systemctl is-active agentmon.socket
+  kill -0 "$pid"
+  wait_for 30 counts_on last "$(($(count_of last) + 5))"
+  [ ! -s /home/dev/last/errors ]
+  [ -e /var/lib/agentmon/agentmon.db ]
+  [ -e /etc/agentmon/agentmond.yaml ]
+  pgrep -x agentmon-holder
+  dpkg --purge agentmon
+  not kill -0 "$pid"
+  not pgrep -fa 'agentmon[d-]|worker[.]sh'
+  find "$BASE" /run/agentmon /var/lib/agentmon /etc/agentmon /usr/share/agentmon /usr/libexec/agentmon 2>/dev/null |
+    tee left.txt || true
+  find /etc /run/systemd /usr/lib /var/lib/systemd /sys/fs/bpf /sys/fs/cgroup -iname '*agentmon*' \
+    -not -path '*/agent-*.service*' | tee -a left.txt
+  [ ! -s left.txt ]
+  has_no agentmon <(nft list tables)
+  has_no -w cgroup_sock_addr <(bpftool prog list)
+  has_no agentmon /etc/passwd /etc/group
+  not dpkg -s agentmon
+  systemctl daemon-reload
+  not systemctl cat agentmon.service
+}
