@@ -1,6 +1,5 @@
 # shellcheck shell=bash
-# Limits of sessions and sessions as units of systemd: cases in the manner of suite.sh, whose functions they use. Each
-# leaves the machine for the next; the package is installed and the daemon runs.
+# Limits of sessions, and sessions as units of systemd.
 LIMITS=/home/dev/limits
 
 # limits_policy NAME LIMITS: a policy that allows everything and has these limits.
