@@ -108,7 +108,11 @@ absl::Status App::OpenStore() {
 
 absl::Status App::StartSessions() {
   ASSIGN_OR_RETURN(const std::string mount, FindCgroup2Mount());
-  ASSIGN_OR_RETURN(cgroups_, SessionCgroups::Create(*loop_, mount, InstanceName(config_.runtime_dir)));
+  const std::string instance = InstanceName(config_.runtime_dir);
+  // Units have one name space: those of other instances are not theirs.
+  const bool scopes = ::sd_booted() > 0 && instance == kMainInstance;
+  ASSIGN_OR_RETURN(cgroups_, SessionCgroups::Create(*loop_, mount, instance, scopes));
+  if (scopes) scopes_ = std::make_unique<SystemdScopes>(*loop_, loop_->event(), sd_bus_open_system);
   host_limits_ = std::make_unique<HostLimits>(HostLimits::Places{mount, cgroups_->base().path()});
   ASSIGN_OR_RETURN(resources_, ResourceKeeper::Create(*loop_, clock_));
   observation_ = ObservationSet::Create(cgroups_->base(), *loop_, tree_, std::move(holder_));
@@ -126,7 +130,7 @@ absl::Status App::StartSessions() {
       [this](Event* event) { policies_->Judge(event); }, config_.runtime_dir + "/pending-counts");
   sessions_ = std::make_unique<SessionManager>(
       SessionDeps{*loop_, *workers_, clock_, *cgroups_, *observation_, *policies_, *host_limits_, *resources_,
-                  SessionFiles(config_.runtime_dir + "/sessions"), *pipeline_,
+                  scopes_.get(), SessionFiles(config_.runtime_dir + "/sessions"), *pipeline_,
                   [this](const v1::Session& session) { store_->UpsertSession(session); },
                   [this](const std::string& session) { pipeline_->EndSession(session); }},
       limits);
@@ -260,6 +264,7 @@ v1::StatusResponse App::Status() const {
   for (const v1::SourceState& source : observation_->Sources()) *status.add_sources() = source;
   *status.mutable_store() = store_->Status();
   if (!reload_error_.empty()) status.add_warnings(reload_error_);
+  if (scopes_ != nullptr && !scopes_->problem().empty()) status.add_warnings(scopes_->problem());
   for (const std::string& problem : policies_->Problems()) status.add_warnings(problem);
   status.set_default_policy(policies_->library()->default_policy);
   for (const PolicyFile& file : policies_->library()->floor) {

@@ -73,6 +73,7 @@ class App {
   std::unique_ptr<SessionCgroups> cgroups_;
   std::unique_ptr<HostLimits> host_limits_;
   std::unique_ptr<ResourceKeeper> resources_;
+  std::unique_ptr<SystemdScopes> scopes_;
   std::unique_ptr<ObservationSet> observation_;
   std::unique_ptr<WorkerPool> workers_;
   std::unique_ptr<SessionManager> sessions_;

@@ -13,6 +13,7 @@ namespace agentmon {
 // directory of ours that nobody else may write, and sets its mode. Never follows a link at its end.
 absl::Status PrepareDirectory(const std::string& path, mode_t mode);
 
+inline constexpr char kMainInstance[] = "main";
 // What names this instance's cgroups: "main" for the default runtime directory, else a hash of its name.
 std::string InstanceName(const std::string& runtime_dir);
 

@@ -32,7 +32,8 @@ class EventLoop : public TaskRunner {
   absl::Status Run();  // until Quit
   // Waits for one thing to happen and handles it, for the timeout at most.
   void RunOnce(absl::Duration timeout);
-  void Quit();  // core thread
+  void Quit();                               // core thread
+  sd_event* event() const { return loop_; }  // for what has a source of its own on it
 
  private:
   EventLoop(sd_event* loop, UniqueFd wake) : loop_(loop), wake_(std::move(wake)) {}

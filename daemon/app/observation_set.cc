@@ -94,7 +94,8 @@ void ObservationSet::Start(RecordSink& sink, Unseen unseen) {
   }
 }
 
-absl::Status ObservationSet::AddSession(uint64_t cgroup_id) {
+absl::Status ObservationSet::AddSession(uint64_t cgroup_id, int own_fd) {
+  if (network_ != nullptr && own_fd >= 0) RETURN_IF_ERROR(network_->AddCgroup(cgroup_id, own_fd));
   return ring_ == nullptr ? absl::OkStatus() : ring_->AddSession(cgroup_id);
 }
 
@@ -112,7 +113,10 @@ void ObservationSet::RemoveSession(uint64_t cgroup_id) {
   ring_->Drain();
   if ((cgroup_id & AM_WATCHED) != 0) {
     if (process_ != nullptr) process_->Unwatch(static_cast<uint32_t>(cgroup_id));
-  } else if (const absl::Status s = ring_->RemoveSession(cgroup_id); !s.ok() && !absl::IsNotFound(s)) {
+    return tree_.ForgetSession(cgroup_id);
+  }
+  if (network_ != nullptr) network_->RemoveCgroup(cgroup_id);
+  if (const absl::Status s = ring_->RemoveSession(cgroup_id); !s.ok() && !absl::IsNotFound(s)) {
     LogWarning(s.message());
   }
   tree_.ForgetSession(cgroup_id);

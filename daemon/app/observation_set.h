@@ -39,7 +39,7 @@ class ObservationSet : public Observation {
   // CLOCK_BOOTTIME at which the daemon before this one was lost; 0 = not known.
   uint64_t daemon_lost_ns() const { return holder_ == nullptr ? 0 : holder_->alone_since_ns(); }
 
-  absl::Status AddSession(uint64_t cgroup_id) override;
+  absl::Status AddSession(uint64_t cgroup_id, int own_fd) override;
   void RemoveSession(uint64_t cgroup_id) override;
   bool Settled(uint64_t cgroup_id) override;
   absl::Status AddMounts(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) override;

@@ -42,44 +42,55 @@ absl::Status NetworkProbe::LoadUnix() {
 
 absl::Status NetworkProbe::Attach(RecordSink& sink) {
   RETURN_IF_ERROR(ring_.Start(sink));
-  if (absl::Status status = AttachInet(); !status.ok()) {
+  if (absl::Status status = AttachInet(base_cgroup_fd_, links_); !status.ok()) {
     links_.clear();
     return status;
   }
-  AttachUnix();
+  inactive_ = AttachUnix(base_cgroup_fd_, links_);
   return absl::OkStatus();
 }
 
-absl::Status NetworkProbe::AttachOne(bpf_program* program, absl::string_view part) {
-  UniqueLink link(bpf_program__attach_cgroup(program, base_cgroup_fd_));
+absl::Status NetworkProbe::AddCgroup(uint64_t cgroup_id, int cgroup_fd) {
+  Links links;
+  RETURN_IF_ERROR(AttachInet(cgroup_fd, links));
+  AttachUnix(cgroup_fd, links);  // what is missing is known since Attach
+  own_links_[cgroup_id] = std::move(links);
+  return absl::OkStatus();
+}
+
+absl::Status NetworkProbe::AttachOne(bpf_program* program, int cgroup_fd, absl::string_view part,
+                                     Links& links) {
+  UniqueLink link(bpf_program__attach_cgroup(program, cgroup_fd));
   if (link == nullptr) return BpfError(errno, absl::StrCat("attach ", part));
-  links_.push_back(std::move(link));
+  links.push_back(std::move(link));
   return absl::OkStatus();
 }
 
-absl::Status NetworkProbe::AttachInet() {
-  RETURN_IF_ERROR(AttachOne(inet_->progs.on_sockops, "sockops"));  // before the first connect
-  RETURN_IF_ERROR(AttachOne(inet_->progs.connect4, "connect4"));
-  RETURN_IF_ERROR(AttachOne(inet_->progs.connect6, "connect6"));
-  RETURN_IF_ERROR(AttachOne(inet_->progs.sendmsg4, "sendmsg4"));
-  RETURN_IF_ERROR(AttachOne(inet_->progs.sendmsg6, "sendmsg6"));
-  RETURN_IF_ERROR(AttachOne(inet_->progs.bind4, "bind4"));
-  return AttachOne(inet_->progs.bind6, "bind6");
+absl::Status NetworkProbe::AttachInet(int cgroup_fd, Links& links) {
+  RETURN_IF_ERROR(
+      AttachOne(inet_->progs.on_sockops, cgroup_fd, "sockops", links));  // before the first connect
+  RETURN_IF_ERROR(AttachOne(inet_->progs.connect4, cgroup_fd, "connect4", links));
+  RETURN_IF_ERROR(AttachOne(inet_->progs.connect6, cgroup_fd, "connect6", links));
+  RETURN_IF_ERROR(AttachOne(inet_->progs.sendmsg4, cgroup_fd, "sendmsg4", links));
+  RETURN_IF_ERROR(AttachOne(inet_->progs.sendmsg6, cgroup_fd, "sendmsg6", links));
+  RETURN_IF_ERROR(AttachOne(inet_->progs.bind4, cgroup_fd, "bind4", links));
+  return AttachOne(inet_->progs.bind6, cgroup_fd, "bind6", links);
 }
 
-void NetworkProbe::AttachUnix() {
-  inactive_.clear();
+std::vector<std::string> NetworkProbe::AttachUnix(int cgroup_fd, Links& links) {
+  std::vector<std::string> inactive;
   absl::Status connect = unix_status_, send = unix_status_;
   if (unix_ != nullptr) {
-    connect = AttachOne(unix_->progs.connect_unix, "unix_connect");
-    send = AttachOne(unix_->progs.sendmsg_unix, "unix_send");
+    connect = AttachOne(unix_->progs.connect_unix, cgroup_fd, "unix_connect", links);
+    send = AttachOne(unix_->progs.sendmsg_unix, cgroup_fd, "unix_send", links);
   }
   for (const auto& [part, status] : {std::pair("unix_connect", connect), std::pair("unix_send", send)}) {
     if (status.ok()) continue;
     const bool unknown = absl::IsInvalidArgument(status) || absl::IsNotFound(status);
-    inactive_.push_back(
+    inactive.push_back(
         absl::StrCat(part, ": ", unknown ? "not in this kernel (needs 6.7)" : status.message()));
   }
+  return inactive;
 }
 
 ProbeStats NetworkProbe::Stats() const {

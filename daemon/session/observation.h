@@ -20,8 +20,9 @@ namespace agentmon {
 class Observation {
  public:
   virtual ~Observation() = default;
-  // From now on the processes of this cgroup (and below) are recorded.
-  virtual absl::Status AddSession(uint64_t cgroup_id) = 0;
+  // From now on the processes of this cgroup (and below) are recorded. `own_fd`: of a cgroup that does not
+  // lie below the instance's base, so that what is attached to the base does not see it; else -1.
+  virtual absl::Status AddSession(uint64_t cgroup_id, int own_fd) = 0;
   // Takes in what was recorded so far, then lifts everything that was added for this cgroup.
   virtual void RemoveSession(uint64_t cgroup_id) = 0;
   // Nothing of this cgroup still waits in a kernel queue to be read.

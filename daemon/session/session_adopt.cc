@@ -18,8 +18,15 @@ namespace {
 // Worker thread.
 class TreeMove {
  public:
-  TreeMove(const ProcFs& proc, const Caller& caller, const Cgroup& target, std::string cgroup_mount)
-      : proc_(proc), caller_(caller), target_(target), cgroup_mount_(std::move(cgroup_mount)) {}
+  // first_from: where the first process was, when it is in the target already.
+  TreeMove(const ProcFs& proc, const Caller& caller, const Cgroup& target, std::string cgroup_mount,
+           std::string first_from)
+      : proc_(proc),
+        caller_(caller),
+        target_(target),
+        cgroup_mount_(std::move(cgroup_mount)),
+        target_path_(target.path().substr(cgroup_mount_.size())),
+        first_from_(std::move(first_from)) {}
 
   // NotFound leaves the process out of the session: it is gone, or not the caller's to move.
   absl::Status MoveOne(pid_t pid) {
@@ -27,6 +34,10 @@ class TreeMove {
     if (!pidfd.ok()) return pidfd.status();
     const auto before = proc_.CgroupPath(pid);
     if (!before.ok()) return absl::NotFoundError("gone");
+    if (*before == target_path_) {  // systemd has put the first one there
+      moved_.emplace_back(std::move(*pidfd), first_from_);
+      return absl::OkStatus();
+    }
     if (const absl::Status may = CheckMovable(proc_, caller_, pid); !may.ok()) {
       if (pidfd->Alive()) ++left_out_;
       return absl::NotFoundError(may.message());
@@ -48,7 +59,7 @@ class TreeMove {
   const ProcFs& proc_;
   const Caller& caller_;
   const Cgroup& target_;
-  const std::string cgroup_mount_;
+  const std::string cgroup_mount_, target_path_, first_from_;
   std::vector<std::pair<PidFd, std::string>> moved_;
   int left_out_ = 0;
 };
@@ -97,18 +108,29 @@ void SessionManager::AdoptPrepared(const Caller& caller, const v1::AdoptRequest&
   if (const auto argv = proc_.Argv(request.pid()); argv.ok()) SetCommand(state->info, *argv);
   state->info.mutable_first_process()->set_pid(request.pid());
   BeginPolicy(state, policy);
-  if (const absl::Status limited = BeginLimits(state); !limited.ok()) {
-    End(state, "its limits could not be set");
-    return done(limited);
-  }
   deps_.policies.SetFirstProcess(state->info.id(), request.pid());
   state->attaching = true;
   const auto not_launched = absl::UnavailableError("the processes were running before the session began");
   SetSource(state, v1::FANOTIFY, not_launched);
   SetSource(state, v1::NOTIFY, not_launched);
   Save(state);
-  const bool posted = deps_.workers.TryPost([this, alive = alive_, state, caller, pid = request.pid(), done] {
-    TreeMove move(proc_, caller, *state->cgroup, deps_.cgroups.mount());
+  const auto collect = [this, alive = alive_, state, caller, pid = request.pid(),
+                        before = proc_.CgroupPath(request.pid()).value_or("/"), done](absl::Status placed) {
+    if (!*alive) return;
+    if (placed.ok() && !state->ended) return CollectAdopted(state, caller, pid, before, done);
+    End(state, "it could not be made");
+    done(placed.ok() ? absl::AbortedError("the session was stopped before it began") : placed);
+  };
+  if (state->cgroup.has_value())
+    collect(BeginLimits(state));
+  else
+    BeginScope(state, request.pid(), collect);
+}
+
+void SessionManager::CollectAdopted(const StatePtr& state, const Caller& caller, pid_t pid,
+                                    const std::string& before, const Done<v1::AdoptResponse>& done) {
+  const bool posted = deps_.workers.TryPost([this, alive = alive_, state, caller, pid, before, done] {
+    TreeMove move(proc_, caller, *state->cgroup, deps_.cgroups.mount(), before);
     absl::StatusOr<int> moved =
         deps_.observation.CollectTree(pid, [&](pid_t member) { return move.MoveOne(member); });
     if (!moved.ok()) move.PutBack();

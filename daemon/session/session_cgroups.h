@@ -1,4 +1,6 @@
-// The instance's cgroups: CGROUP2/agentmon-INSTANCE/SESSION.
+// The instance's cgroups: CGROUP2/agentmon-INSTANCE/SESSION; or, where sessions are scopes of systemd,
+// CGROUP2/SLICE/SLICE/agentmon-SESSION.scope and, without a unit, CGROUP2/agentmon-INSTANCE/sessions/SESSION.
+// All of one instance are equally deep, which is how BPF programs find them.
 #pragma once
 
 #include <functional>
@@ -15,18 +17,27 @@ namespace agentmon {
 
 // True for a path in the cgroup2 hierarchy that lies in a session of any instance.
 bool IsSessionCgroupPath(absl::string_view path);
+// The session of a path at or below its scope; empty when it is none.
+std::string SessionOfScope(absl::string_view path);
+std::string ScopeName(const std::string& session);  // "agentmon-ID.scope"
 
 // Core thread, but for InSession. Makes the base directory at creation and removes it at the end when
 // no session is left.
 class SessionCgroups {
  public:
+  // scopes: sessions may be scopes of systemd.
   static absl::StatusOr<std::unique_ptr<SessionCgroups>> Create(TaskRunner& core, const std::string& mount,
-                                                                const std::string& instance);
+                                                                const std::string& instance,
+                                                                bool scopes = false);
   ~SessionCgroups();
 
   absl::StatusOr<Cgroup> Make(const std::string& session);
   // Sessions that have a directory.
-  std::vector<std::string> Existing() const { return base_.Children(); }
+  std::vector<std::string> Existing();
+  // The session is a scope of systemd, in this directory below the cgroup2 mount; until Forget.
+  void UseScope(const std::string& session, const std::string& path) { scopes_[session] = path; }
+  void Forget(const std::string& session) { scopes_.erase(session); }
+  bool IsScope(const std::string& session) const { return scopes_.count(session) != 0; }
   absl::StatusOr<Cgroup> Open(const std::string& session) const;
   // Calls on_change whenever the cgroup may have become empty, until Unwatch.
   absl::Status Watch(const std::string& session, Task on_change);
@@ -40,8 +51,13 @@ class SessionCgroups {
   std::string RelativePath(const std::string& session) const;
 
  private:
-  SessionCgroups(TaskRunner& core, Cgroup base, std::string relative, UniqueFd inotify)
-      : core_(core), base_(std::move(base)), relative_(std::move(relative)), inotify_(std::move(inotify)) {}
+  SessionCgroups(TaskRunner& core, Cgroup base, std::string relative, bool with_scopes, UniqueFd inotify)
+      : core_(core),
+        base_(std::move(base)),
+        relative_(std::move(relative)),
+        with_scopes_(with_scopes),
+        inotify_(std::move(inotify)) {}
+  void FindScopes(const std::string& slice);
   void OnInotify();
 
   struct Watched {
@@ -50,7 +66,9 @@ class SessionCgroups {
   };
   TaskRunner& core_;
   Cgroup base_;
-  std::string relative_;  // "/agentmon-main"
+  const std::string relative_;  // "/agentmon-main"
+  const bool with_scopes_;
+  std::map<std::string, std::string> scopes_;  // by session: its path below the mount
   UniqueFd inotify_;
   std::map<std::string, Watched> watched_;
   std::map<int, std::string> by_wd_;

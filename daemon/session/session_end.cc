@@ -120,7 +120,7 @@ void SessionManager::End(const StatePtr& state, const std::string& reason) {
   if (state->ended) return;
   ForgetClient(state);
   // What is on its way from the kernel still belongs to the session: take it in first.
-  deps_.observation.RemoveSession(state->cgroup_id);
+  if (state->cgroup_id != 0) deps_.observation.RemoveSession(state->cgroup_id);
   deps_.last_events(state->info.id());
   EndResources(state);
   state->ended = true;
@@ -139,6 +139,7 @@ void SessionManager::End(const StatePtr& state, const std::string& reason) {
   deps_.policies.End(id);
   if (state->cgroup.has_value()) {
     deps_.cgroups.Unwatch(id);
+    deps_.cgroups.Forget(id);
     RemoveCgroup(state, 50);
   }
   Save(state);

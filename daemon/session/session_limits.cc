@@ -98,7 +98,11 @@ void SessionManager::FollowLimits(const StatePtr& state) {
   const bool posted = deps_.workers.TryPost([this, alive = alive_, state, wanted, before] {
     const MissingLimits missing = deps_.host_limits.Apply(state->cgroup->path(), wanted, before);
     deps_.core.Post([this, alive, state, wanted, missing] {
-      if (!*alive || state->ended || missing == state->missing_limits) return;
+      if (!*alive || state->ended) return;
+      // The manager after the kernel: what is written here waits for reclaim, the manager must not.
+      if (deps_.scopes != nullptr && !state->info.unit().empty())
+        deps_.scopes->SetLimits(state->info.unit(), wanted, deps_.host_limits.Disks());
+      if (missing == state->missing_limits) return;
       NoteLimits(state, wanted, missing);
       TellMissingLimits(*state);
       Save(state);

@@ -147,20 +147,8 @@ absl::StatusOr<SessionManager::StatePtr> SessionManager::Make(uid_t uid, v1::Ses
   state->info.set_origin(origin);
   state->info.set_state(v1::Session::STARTING);
   state->info.set_started_ns(absl::ToUnixNanos(deps_.clock.Wall()));
-  if (origin != v1::Session::WATCH) {
-    ASSIGN_OR_RETURN(state->cgroup, deps_.cgroups.Make(state->info.id()));
-    state->cgroup_id = state->cgroup->id();
-    state->info.set_cgroup(deps_.cgroups.RelativePath(state->info.id()));
-    absl::Status ready = deps_.observation.AddSession(state->cgroup_id);
-    if (ready.ok()) {
-      ready = deps_.cgroups.Watch(state->info.id(), [this, state] { OnCgroupChange(state); });
-      if (!ready.ok()) deps_.observation.RemoveSession(state->cgroup_id);
-    }
-    if (!ready.ok()) {
-      state->cgroup->RemoveTree().IgnoreError();
-      return WithContext(ready, "start a session");
-    }
-  }
+  // A scope begins with a process, so its cgroup comes with that.
+  if (origin != v1::Session::WATCH && deps_.scopes == nullptr) RETURN_IF_ERROR(MakeCgroup(state));
   for (const v1::SourceState& source : deps_.observation.Sources()) {
     v1::SourceState* own = state->info.add_sources();
     *own = source;
@@ -168,7 +156,6 @@ absl::StatusOr<SessionManager::StatePtr> SessionManager::Make(uid_t uid, v1::Ses
     own->clear_lost();
   }
   sessions_[state->info.id()] = state;
-  if (state->cgroup.has_value()) by_cgroup_[state->cgroup_id] = state;
   return state;
 }
 
@@ -205,7 +192,8 @@ absl::StatusOr<v1::StartResponse> SessionManager::StartPrepared(const Caller& ca
   state->token = RandomBytes(32);
   by_token_[state->token] = state;
   BeginPolicy(state, policy);
-  if (const absl::Status limited = BeginLimits(state); !limited.ok()) {
+  if (const absl::Status limited = state->cgroup.has_value() ? BeginLimits(state) : absl::OkStatus();
+      !limited.ok()) {
     End(state, "its limits could not be set");
     return limited;
   }
@@ -266,15 +254,18 @@ void SessionManager::Attach(const Caller& caller, const v1::AttachRequest& reque
   const StatePtr state = it->second;
   state->attaching = true;
   const std::string no_namespace = request.namespace_error().substr(0, 512);
-  const bool posted = deps_.workers.TryPost([this, alive = alive_, state, caller, no_namespace, done] {
-    absl::Status moved = state->cgroup->AddProcess(caller.pid);
-    // The process is held by descriptor: alive after the write means that the number still meant it.
-    if (moved.ok() && !caller.pidfd->Alive()) moved = absl::NotFoundError("the process ended meanwhile");
-    deps_.core.Post([this, alive, state, caller, no_namespace, moved, done] {
-      if (*alive) FinishAttach(state, caller, no_namespace, moved, done);
+  const auto finish = [this, alive = alive_, state, caller, no_namespace, done](const absl::Status& moved) {
+    if (*alive) FinishAttach(state, caller, no_namespace, moved, done);
+  };
+  if (!state->cgroup.has_value()) {
+    return BeginScope(state, caller.pid, [this, state, caller, finish](const absl::Status& placed) {
+      // A plain cgroup has nobody in it yet.
+      const bool moves = placed.ok() && !state->ended && state->info.unit().empty();
+      if (!moves) return finish(placed);
+      if (!MoveInto(state, caller, finish)) finish(absl::ResourceExhaustedError("too many sessions start"));
     });
-  });
-  if (!posted) {
+  }
+  if (!MoveInto(state, caller, finish)) {
     state->attaching = false;
     done(Refusal(StatusCode::kResourceExhausted, "BUSY", "too many sessions start at once", "try again"));
   }
@@ -318,6 +309,7 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
   response.set_notify(notify);
   *response.mutable_plan() = state->plan;
   done(response);
+  OnCgroupChange(state);  // it may have ended by now
 }
 
 absl::Status SessionManager::AddMounts(const StatePtr& state, pid_t pid) {

@@ -25,6 +25,7 @@
 #include "daemon/session/observation.h"
 #include "daemon/session/session_cgroups.h"
 #include "daemon/session/session_files.h"
+#include "daemon/session/systemd_scopes.h"
 
 namespace agentmon {
 
@@ -46,6 +47,7 @@ struct SessionDeps {
   Policies& policies;
   const HostLimits& host_limits;
   ResourceKeeper& resources;
+  SystemdScopes* scopes;  // null: sessions are plain cgroups
   SessionFiles files;
   EventSink& events;  // session events go here
   // To the store; never blocks. Who stores removes the file of an ended session, once that is done.
@@ -111,6 +113,17 @@ class SessionManager : public EventSink {
   void AdoptPrepared(const Caller& caller, const v1::AdoptRequest& request,
                      const Policies::PreparedPtr& policy, const Done<v1::AdoptResponse>& done);
   absl::StatusOr<StatePtr> Make(uid_t uid, v1::Session::Origin origin);
+  // Its cgroup is there: recorded and watched from now on.
+  absl::Status UseCgroup(const StatePtr& state, Cgroup cgroup);
+  absl::Status MakeCgroup(const StatePtr& state);
+  // Makes a session that has no cgroup yet a scope with this process in it, or a plain cgroup where no scope
+  // can be made. Its limits hold after that.
+  void BeginScope(const StatePtr& state, pid_t pid, std::function<void(absl::Status)> done);
+  absl::Status UseScope(const StatePtr& state, pid_t pid);
+  // Moves the process into the session's cgroup, on a worker; false = too busy.
+  bool MoveInto(const StatePtr& state, const Caller& caller, std::function<void(absl::Status)> done);
+  void CollectAdopted(const StatePtr& state, const Caller& caller, pid_t pid, const std::string& before,
+                      const Done<v1::AdoptResponse>& done);
   void FinishAdopt(const StatePtr& state, pid_t pid, absl::StatusOr<int> moved, int left_out,
                    const Done<v1::AdoptResponse>& done);
   void FinishWatch(const Caller& caller, pid_t pid, uint64_t watch, const Policies::PreparedPtr& policy,

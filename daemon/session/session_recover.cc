@@ -40,6 +40,7 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
     state->info.set_uid(0);  // nobody's but the administrator's: who owned it is not known
     state->info.set_started_ns(absl::ToUnixNanos(deps_.clock.Wall()));
     state->info.set_cgroup(deps_.cgroups.RelativePath(id));
+    if (deps_.cgroups.IsScope(id)) state->info.set_unit(ScopeName(id));
   }
   auto cgroup = deps_.cgroups.Open(id);
   if (!cgroup.ok()) return LogError("recover session ", id, ": ", cgroup.status().message());
@@ -49,7 +50,9 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
   const auto populated = state->cgroup->Populated();
   if (!populated.ok() || !*populated) return End(state, "ended while the daemon was away");
 
-  if (const absl::Status s = deps_.observation.AddSession(state->cgroup_id); !s.ok()) {
+  if (const absl::Status s = deps_.observation.AddSession(
+          state->cgroup_id, deps_.cgroups.IsScope(id) ? state->cgroup->fd() : -1);
+      !s.ok()) {
     LogError("session ", id, " goes on unrecorded: ", s.message());
   }
   if (const absl::Status s = deps_.cgroups.Watch(id, [this, state] { OnCgroupChange(state); }); !s.ok()) {

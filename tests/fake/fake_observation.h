@@ -11,7 +11,7 @@ namespace agentmon {
 
 class FakeObservation : public Observation {
  public:
-  absl::Status AddSession(uint64_t cgroup_id) override {
+  absl::Status AddSession(uint64_t cgroup_id, int) override {
     if (!add_session.ok()) return add_session;
     sessions.insert(cgroup_id);
     return absl::OkStatus();

@@ -84,7 +84,7 @@ class Fixture {
     resources = *ResourceKeeper::Create(*loop, clock);
     manager = std::make_unique<SessionManager>(
         SessionDeps{*loop, workers, clock, *cgroups, observation, *policies, host_limits, *resources,
-                    SessionFiles(dir + "/sessions"), events,
+                    scopes.get(), SessionFiles(dir + "/sessions"), events,
                     [this](const v1::Session& s) { saved[s.id()] = s; }, [](const std::string&) {}},
         SessionLimits{.sessions_per_uid = 3, .refuse_missing_limits = refuse_missing_limits});
   }
@@ -136,6 +136,7 @@ class Fixture {
   ProcessTree tree;
   std::unique_ptr<Policies> policies;
   std::unique_ptr<ResourceKeeper> resources;
+  std::unique_ptr<SystemdScopes> scopes;
   std::unique_ptr<SessionManager> manager;
 };
 

@@ -1,0 +1,171 @@
+# shellcheck shell=bash
+# Limits of sessions, and sessions as units of systemd.
+LIMITS=/home/dev/limits
+
+# limits_policy NAME LIMITS: a policy that allows everything and has these limits.
+limits_policy() {
+  as_dev mkdir -p "$LIMITS"
+  cat >"$LIMITS/$1.yaml" <<END
+version: 1
+name: $1
+defaults: {command: allow, file_write: allow, network: allow, unix_socket: allow, signal: allow}
+resource_limits: {$2}
+END
+  chmod 644 "$LIMITS/$1.yaml"
+}
+# run_limited NAME LIMITS CMD...: in a session NAME of `dev`, from a login of its own; its standard output.
+run_limited() {
+  local name=$1 limits=$2; shift 2
+  limits_policy "$name" "$limits"
+  systemd-run --quiet --collect --pipe --wait --unit="client-$name" -p User=dev -p PAMName=login \
+    agentmon run --name "$name" --policy "$LIMITS/$name.yaml" -- "$@"
+}
+# begin_limited NAME LIMITS: a session that sleeps until it is stopped.
+begin_limited() {
+  limits_policy "$1" "$2"
+  systemd-run --quiet --collect --unit="client-$1" -p User=dev -p PAMName=login \
+    agentmon run --name "$1" --policy "$LIMITS/$1.yaml" -- sh -c "echo \$\$ >$LIMITS/$1.pid; exec sleep 600"
+  wait_for 60 test -s "$LIMITS/$1.pid"
+  wait_for 60 is_sleep "$1"
+}
+is_sleep() { [ "$(cat "/proc/$(cat "$LIMITS/$1.pid")/comm")" = sleep ]; }
+field_of() { agentmon session show --json "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$2"; }
+directory_of() { echo "/sys/fs/cgroup$(field_of "$1" cgroup)"; }
+no_such_unit() { [ "$(systemctl show -p LoadState --value "$1")" = not-found ]; }
+rows_of() { agentmon timeline --session "$1" --kind limit --kind usage --kind session --format json; }
+
+test_memory_beyond_the_limit_is_killed_and_without_one_it_is_not() {
+  local hungry='x = bytearray(150 << 20); print(len(x))'
+  run_limited roomy 'max_memory_mb: 400, memory_swap_max_mb: 0' python3 -c "$hungry" | grep -qx $((150 << 20))
+  not run_limited tight 'max_memory_mb: 60, memory_swap_max_mb: 0' python3 -c "$hungry"
+  rows_of tight | tee rows.txt
+  grep '"resource":"memory"' rows.txt | grep -q '"killed":1'
+  grep '"kind":"usage"' rows.txt | has_no '"memory_peak_bytes":0'
+  rows_of roomy | has_no '"kind":"limit"'
+}
+
+test_forks_beyond_the_limit_fail_and_without_one_they_do_not() {
+  local many='import os, sys
+made = 0
+try:
+    for _ in range(40):
+        if os.fork() == 0: os.read(os.pipe()[0], 1)
+        made += 1
+except BlockingIOError: pass
+print(made, flush=True)
+os.killpg(0, 9)'
+  run_limited wide 'pids_max: 100' setsid python3 -c "$many" | tee wide.txt || true
+  grep -qx 40 wide.txt
+  run_limited narrow 'pids_max: 20' setsid python3 -c "$many" | tee narrow.txt || true
+  [ "$(cat narrow.txt)" -lt 20 ]
+  wait_for 30 sh -c 'agentmon timeline --session narrow --kind limit --format json | grep "\"resource\":\"pids\""'
+  agentmon timeline --session wide --kind limit --format json | has_no pids
+}
+
+test_a_processor_quota_holds() {
+  local burn='import time
+end = time.time() + 4
+while time.time() < end: pass
+print(int(1000 * time.process_time()))'
+  local free limited
+  free=$(run_limited free 'pids_max: 100' python3 -c "$burn")
+  limited=$(run_limited slow 'cpu_quota_percent: 20' python3 -c "$burn")
+  echo "$free ms without, $limited ms with a quota of 20 %"
+  [ "$limited" -lt 1400 ]
+  [ "$free" -gt $((limited + 500)) ]
+  agentmon timeline --session slow --kind limit --format json | grep '"resource":"cpu"'
+}
+
+test_limits_stand_in_the_control_files_and_follow_a_new_policy() {
+  begin_limited files 'max_memory_mb: 200, pids_max: 50, cpu_quota_percent: 150'
+  local directory; directory=$(directory_of files)
+  [ "$(cat "$directory/memory.max")" = $((200 << 20)) ]
+  [ "$(cat "$directory/pids.max")" = 50 ]
+  [ "$(cat "$directory/cpu.max")" = '150000 100000' ]
+  agentmon session show files | grep -q 'memory 200 MiB'
+  limits_policy other 'pids_max: 60'
+  agentmon session set-policy files --policy "$LIMITS/other.yaml"
+  wait_for 20 grep -qx 60 "$directory/pids.max"
+  wait_for 20 grep -qx max "$directory/memory.max"
+  systemctl daemon-reload
+  [ "$(cat "$directory/pids.max")" = 60 ]
+  agentmon session stop files
+}
+
+test_a_session_is_a_scope_below_its_users_slice() {
+  begin_limited scope 'pids_max: 50'
+  local id unit pid; id=$(field_of scope id) unit=agentmon-$(field_of scope id).scope pid=$(cat "$LIMITS/scope.pid")
+  [ "$(field_of scope unit)" = "$unit" ]
+  [ "$(field_of scope cgroup)" = "/user.slice/user-1000.slice/$unit" ]
+  [ "$(systemctl show -p Slice --value "$unit")" = user-1000.slice ]
+  [ "$(systemctl show -p ActiveState --value "$unit")" = active ]
+  systemctl show -p Description --value "$unit" | grep -q scope
+  systemctl status --no-pager "$pid" | grep -q "$unit"
+  systemd-cgls --no-pager /user.slice | grep -q "$unit"
+  [ "$(systemctl show -p TasksMax --value "$unit")" = 50 ]
+  # What a session does is recorded there as elsewhere.
+  agentmon timeline --session scope --kind exec | grep -q sleep
+  # Its files are root's: nobody leaves by them, and nobody comes.
+  [ "$(stat -c %u "$(directory_of scope)/cgroup.procs")" = 0 ]
+  not as_dev sh -c "echo $pid >/sys/fs/cgroup/user.slice/user-1000.slice/cgroup.procs"
+  not as_dev sh -c "echo \$\$ >$(directory_of scope)/cgroup.procs"
+  agentmon session stop "$id"
+  wait_for 30 no_such_unit "$unit"
+  wait_for 30 test ! -e "/sys/fs/cgroup/user.slice/user-1000.slice/$unit"
+}
+
+test_network_and_files_of_a_scope_are_recorded() {
+  run_limited net 'pids_max: 50' python3 -c 'import socket
+s = socket.socket()
+print(s.connect_ex(("127.0.0.1", 1)))
+open("/home/dev/limits/made", "w").close()'
+  agentmon timeline --session net --kind connect | grep '127.0.0.1:1/tcp'
+  agentmon timeline --session net --kind create | grep /home/dev/limits/made
+}
+
+test_a_session_of_root_is_a_scope_below_agentmons_slice() {
+  systemd-run --quiet --collect --unit=client-roots -p Type=exec \
+    agentmon run --allow-root --name rootscope -- sleep 600
+  wait_for 60 sh -c 'agentmon session show rootscope | grep -q running'
+  field_of rootscope cgroup | grep -x "/agentmon.slice/agentmon-sessions.slice/agentmon-$(field_of rootscope id).scope"
+  agentmon session stop rootscope
+}
+
+test_limits_of_the_users_slice_hold_in_a_session() {
+  systemctl set-property --runtime user-1000.slice MemoryMax=120M MemorySwapMax=0
+  not run_limited slice 'pids_max: 50' python3 -c 'x = bytearray(200 << 20)'
+  systemctl set-property --runtime user-1000.slice MemoryMax=infinity MemorySwapMax=infinity
+  run_limited slice2 'pids_max: 50' python3 -c 'x = bytearray(200 << 20)'
+}
+
+test_a_restart_and_a_kill_find_scopes_again() {
+  begin_limited again 'pids_max: 50, session_timeout: 1h'
+  local unit pid; unit=$(field_of again unit)
+  systemctl restart agentmon.service
+  wait_for 60 responds
+  [ "$(field_of again state)" = running ]
+  pid=$(main_pid)
+  kill -KILL "$pid"
+  wait_for 60 pid_changed "$pid"
+  wait_for 60 responds
+  [ "$(field_of again state)" = running ]
+  [ "$(field_of again unit)" = "$unit" ]
+  [ "$(systemctl show -p ActiveState --value "$unit")" = active ]
+  agentmon session stop again
+  wait_for 30 no_such_unit "$unit"
+}
+
+test_a_timeout_ends_a_scope() {
+  run_limited brief 'session_timeout: 3s' sleep 600 && return 1
+  rows_of brief | grep '"resource":"session_timeout"'
+  wait_for 30 no_such_unit "$(field_of brief unit)"
+}
+
+test_without_the_bus_a_session_is_a_plain_cgroup_with_its_limits() {
+  systemctl stop dbus.socket dbus.service
+  limits_policy plain 'pids_max: 50'
+  runuser -u dev -- agentmon run --name plain --policy "$LIMITS/plain.yaml" -- cat /proc/self/cgroup >plain.txt || true
+  systemctl start dbus.socket dbus.service
+  cat plain.txt
+  grep -q '^0::/agentmon-main/sessions/' plain.txt
+}
