@@ -14,7 +14,7 @@ struct RunOptions {
   std::string workspace;
   std::vector<std::string> labels;
   std::vector<std::string> policies;  // names or files; the first is the base
-  std::vector<int> keep_fds;  // that reach the agent whatever they lead to
+  std::vector<int> keep_fds;          // that reach the agent whatever they lead to
   bool allow_root = false;
   bool exec = false;
   bool quiet = false;
