@@ -178,6 +178,26 @@ TEST_CASE("a busy session has a snapshot a minute, one that rests none") {
   CHECK(f.core.timers() == 0);
 }
 
+TEST_CASE("what was read last is told when the directory is gone by the time of the end") {
+  Fixture f;
+  SessionResources* resources = f.Begin(Limits([](auto& l) {
+    l.pids_max = 3;
+    l.cpu_quota_percent = 20;
+  }));
+  f.directory.Write("pids.events", "max 2\n");
+  f.Cpu(1500, 4);
+  resources->Look();
+  std::filesystem::remove_all(f.directory.path());
+  const v1::Usage usage = f.keeper->End("s1");
+  CHECK(usage.cpu_ns() == 1'500'000);
+  CHECK(usage.memory_peak_bytes() == 4096);
+  CHECK(usage.processes() == 0);
+  REQUIRE(f.hits.size() == 2);
+  CHECK(f.hits[0].hits() == 2);
+  CHECK(f.hits[1].resource() == "cpu");
+  CHECK(f.hits[1].hits() == 4);
+}
+
 TEST_CASE("the end tells the last hits and what was used") {
   Fixture f;
   f.Begin(Limits([](auto& l) { l.pids_max = 3; }));

@@ -33,6 +33,7 @@ SessionResources::SessionResources(const std::string& directory, int64_t began_n
       began_ns_(began_ns),
       reports_(std::move(reports)),
       told_(ReadLimitHits(files_)),
+      seen_(told_),
       last_act_ns_(now_ns),
       quiet_since_ns_(now_ns),
       looked_ns_(now_ns),
@@ -83,7 +84,7 @@ void SessionResources::CheckIdle(int64_t now_ns) {
 }
 
 void SessionResources::Snapshot(int64_t now_ns) {
-  const v1::Usage usage = Usage();
+  const v1::Usage usage = Look();
   const bool busy = last_act_ns_ > snapshot_from_ns_ ||
                     Worked(usage.cpu_ns() - snapshot_cpu_ns_, now_ns - snapshot_from_ns_);
   snapshot_from_ns_ = now_ns;
@@ -94,13 +95,19 @@ void SessionResources::Snapshot(int64_t now_ns) {
   reports_.usage(usage);
 }
 
+const v1::Usage& SessionResources::Look() {
+  seen_ = Later(seen_, ReadLimitHits(files_));
+  used_ = Later(used_, ReadUsage(files_));
+  return used_;
+}
+
 void SessionResources::OnHit(int64_t now_ns) {
   if (HitsAwaited() && TellHits()) window_ns_ = now_ns + kHitWindowNs;
 }
 
 bool SessionResources::TellHits() {
-  const LimitHits now = ReadLimitHits(files_);
-  const LimitHits before = told_;
+  seen_ = Later(seen_, ReadLimitHits(files_));
+  const LimitHits now = seen_, before = told_;
   told_ = now;
   told_.throttled = before.throttled;
   const uint64_t killed = now.memory_killed - before.memory_killed;
@@ -117,16 +124,16 @@ bool SessionResources::TellHits() {
 
 // No file says that this has changed, so it is told with the usage.
 void SessionResources::TellThrottled() {
-  const uint64_t now = ReadLimitHits(files_).throttled;
-  const uint64_t hits = now - std::exchange(told_.throttled, now);
+  const uint64_t hits = seen_.throttled - std::exchange(told_.throttled, seen_.throttled);
   if (limits_.cpu_quota_percent != 0 && hits > 0)
     Tell("cpu", static_cast<uint64_t>(limits_.cpu_quota_percent), hits, 0);
 }
 
 v1::Usage SessionResources::Finish() {
+  Look();
   TellHits();
   TellThrottled();
-  return Usage();
+  return used_;
 }
 
 void SessionResources::Expire(const char* resource, absl::Duration limit, const std::string& reason) {

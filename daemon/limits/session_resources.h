@@ -39,7 +39,9 @@ class SessionResources {
 
   int64_t NextNs() const;  // kNever: nothing
   void Tick(int64_t now_ns);
-  v1::Usage Usage() const { return ReadUsage(files_); }
+  // Reads what there is. To be called as soon as its last process has ended: a scope's directory is removed
+  // by systemd at once.
+  const v1::Usage& Look();
   // Tells what is left to tell.
   v1::Usage Finish();
 
@@ -60,7 +62,8 @@ class SessionResources {
   const int64_t began_ns_;
   const Reports reports_;
   policy::ResourceLimits limits_;
-  LimitHits told_;
+  LimitHits told_, seen_;
+  v1::Usage used_;
   int64_t last_act_ns_;
   int64_t session_end_ns_ = kNever;
   int64_t idle_check_ns_ = kNever;

@@ -32,6 +32,23 @@ LimitHits ReadLimitHits(const CgroupFiles& files) {
   return hits;
 }
 
+LimitHits Later(const LimitHits& before, const LimitHits& now) {
+  LimitHits later;
+  for (uint64_t LimitHits::*field : {&LimitHits::memory, &LimitHits::memory_killed, &LimitHits::swap,
+                                     &LimitHits::pids, &LimitHits::throttled}) {
+    later.*field = std::max(before.*field, now.*field);
+  }
+  return later;
+}
+
+v1::Usage Later(const v1::Usage& before, v1::Usage now) {
+  now.set_cpu_ns(std::max(before.cpu_ns(), now.cpu_ns()));
+  now.set_memory_peak_bytes(std::max(before.memory_peak_bytes(), now.memory_peak_bytes()));
+  now.set_read_bytes(std::max(before.read_bytes(), now.read_bytes()));
+  now.set_written_bytes(std::max(before.written_bytes(), now.written_bytes()));
+  return now;
+}
+
 uint64_t ReadCpuNs(const CgroupFiles& files) {
   return CgroupFiles::Field(Text(files, "cpu.stat"), "usage_usec") * 1000;
 }

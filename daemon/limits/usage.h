@@ -19,6 +19,9 @@ struct LimitHits {
 
 LimitHits ReadLimitHits(const CgroupFiles& files);
 v1::Usage ReadUsage(const CgroupFiles& files);
+// What only grows keeps its larger value: the directory may be gone by the time of the later reading.
+LimitHits Later(const LimitHits& before, const LimitHits& now);
+v1::Usage Later(const v1::Usage& before, v1::Usage now);
 uint64_t ReadCpuNs(const CgroupFiles& files);
 
 }  // namespace agentmon

@@ -38,6 +38,7 @@ void SessionManager::OnCgroupChange(const StatePtr& state) {
   const auto populated = state->cgroup->Populated();
   if (populated.ok() && *populated) return;
   state->ending = true;
+  if (state->resources != nullptr) state->resources->Look();
   EndWhenSettled(state, kSettleTries);
 }
 

@@ -366,7 +366,7 @@ v1::Session SessionManager::Describe(const SessionState& state) const {
     const auto pids = state.cgroup->Processes();
     if (pids.ok()) info.set_processes(static_cast<uint32_t>(pids->size()));
   }
-  if (state.resources != nullptr) *info.mutable_usage() = state.resources->Usage();
+  if (state.resources != nullptr) *info.mutable_usage() = state.resources->Look();
   return info;
 }
 
