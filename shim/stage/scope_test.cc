@@ -39,12 +39,41 @@ int Abstract(bool bind_it) {
 
 }  // namespace
 
-TEST_CASE("no older ABI than 6 scopes, and the error says so") {
-  for (int abi = 0; abi < kLandlockScopeAbi; ++abi) {
+TEST_CASE("an ABI that cannot close a session off says so") {
+  for (int abi = 0; abi < kLandlockReferAbi; ++abi) {
     const absl::Status status = EnterScope(abi);
     CHECK(absl::IsFailedPrecondition(status));
-    CHECK(std::string(status.message()) ==
-          "Landlock of this kernel has ABI " + std::to_string(abi) + ", and scopes need 6 (Linux 6.12)");
+    CHECK(std::string(status.message()) == "Landlock of this kernel has ABI " + std::to_string(abi) +
+                                               ", and closing off a session needs 2 (Linux 5.19)");
+  }
+}
+
+TEST_CASE("a domain of an older ABI closes the insides of outsiders, and leaves moves between directories") {
+  if (!CanScope()) return;
+  for (int abi = kLandlockReferAbi; abi < kLandlockScopeAbi; ++abi) {
+    const std::string outsider = "/proc/" + std::to_string(getpid()) + "/environ";
+    const auto look = [&] { return ErrorOf(open(outsider.c_str(), O_RDONLY | O_CLOEXEC)); };
+    const auto move = [] {
+      char directory[] = "/tmp/scope-XXXXXX";
+      if (mkdtemp(directory) == nullptr) return kStageFailed;
+      const std::string a = std::string(directory) + "/a", b = std::string(directory) + "/b";
+      mkdir(a.c_str(), 0700);
+      mkdir(b.c_str(), 0700);
+      close(creat((a + "/x").c_str(), 0600));
+      const int error = ErrorOf(rename((a + "/x").c_str(), (b + "/x").c_str()));
+      unlink((b + "/x").c_str());
+      rmdir(a.c_str());
+      rmdir(b.c_str());
+      rmdir(directory);
+      return error;
+    };
+    const auto in_domain = [&](const auto& act) {
+      return InChild(
+          [&] { return SetNoNewPrivileges().ok() && EnterScope(abi).ok() ? act() : kStageFailed; });
+    };
+    CHECK(InChild(look) == 0);
+    CHECK(in_domain(look) == EACCES);
+    CHECK(in_domain(move) == 0);
   }
 }
 
