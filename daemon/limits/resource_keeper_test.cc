@@ -198,6 +198,20 @@ TEST_CASE("what was read last is told when the directory is gone by the time of 
   CHECK(f.hits[1].hits() == 4);
 }
 
+TEST_CASE("the end of a process is a moment to read, and what it used is known without any file") {
+  Fixture f;
+  SessionResources* resources = f.Begin(Limits([](auto& l) { l.max_memory_mb = 1; }));
+  f.directory.Write("memory.events", "max 3\noom_kill 1\n");
+  resources->OnExit(70'000'000, f.clock.BootNs());
+  std::filesystem::remove_all(f.directory.path());
+  resources->OnExit(30'000'000, f.clock.BootNs());
+  const v1::Usage usage = f.keeper->End("s1");
+  CHECK(usage.cpu_ns() == 100'000'000);
+  CHECK(usage.memory_peak_bytes() == 4096);
+  REQUIRE(f.hits.size() == 1);
+  CHECK(f.hits[0].killed() == 1);
+}
+
 TEST_CASE("the end tells the last hits and what was used") {
   Fixture f;
   f.Begin(Limits([](auto& l) { l.pids_max = 3; }));

@@ -32,6 +32,9 @@ class SessionResources {
     snapshot_ns_ = at_ns + kSnapshotEveryNs;
     return true;
   }
+  // A process of the session ends: it may be the last one, and systemd removes a scope's directory at once.
+  // `cpu_ns`: what it used in the session, all threads.
+  void OnExit(uint64_t cpu_ns, int64_t now_ns);
   // One of its files that count hits was changed. Until the window has ended no further call is needed: then
   // HitsAwaited is true again.
   void OnHit(int64_t now_ns);
@@ -39,8 +42,7 @@ class SessionResources {
 
   int64_t NextNs() const;  // kNever: nothing
   void Tick(int64_t now_ns);
-  // Reads what there is. To be called as soon as its last process has ended: a scope's directory is removed
-  // by systemd at once.
+  // Reads what there is; what only grows and is gone keeps what was read last.
   const v1::Usage& Look();
   // Tells what is left to tell.
   v1::Usage Finish();
@@ -64,6 +66,8 @@ class SessionResources {
   policy::ResourceLimits limits_;
   LimitHits told_, seen_;
   v1::Usage used_;
+  uint64_t exited_cpu_ns_ = 0;  // of processes that have ended
+  int64_t exit_look_ns_ = 0;    // the last look because of one
   int64_t last_act_ns_;
   int64_t session_end_ns_ = kNever;
   int64_t idle_check_ns_ = kNever;

@@ -72,6 +72,14 @@ void SessionManager::BeginResources(const StatePtr& state, absl::Duration age) {
   state->resources = deps_.resources.Begin(state->info.id(), state->cgroup->path(), age, std::move(reports));
 }
 
+void SessionManager::OnAct(SessionState& state, const Event& event) {
+  deps_.resources.OnAct(state.resources, event.boot_ns());
+  if (event.kind() != v1::EXIT) return;
+  // What an attached process used before it came is not the session's.
+  const bool whole = state.info.origin() == v1::Session::RUN;
+  state.resources->OnExit(whole ? event.exit().cpu_ns() : 0, deps_.clock.BootNs());
+}
+
 void SessionManager::NoteLimits(const StatePtr& state, const policy::ResourceLimits& limits,
                                 const MissingLimits& missing) {
   state->limits = limits;

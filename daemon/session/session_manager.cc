@@ -403,7 +403,7 @@ void SessionManager::OnEvent(const Event& event) {
   const StatePtr state = it->second;
   state->info.set_events(state->info.events() + 1);
   if (state->resources != nullptr && event.source() != v1::DAEMON && event.source() != v1::CGROUP)
-    deps_.resources.OnAct(state->resources, event.boot_ns());
+    OnAct(*state, event);
   for (v1::SourceState& source : *state->info.mutable_sources()) {
     if (source.source() != event.source()) continue;
     if (event.kind() == v1::LOSS)

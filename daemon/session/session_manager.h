@@ -149,6 +149,7 @@ class SessionManager : public EventSink {
   void RecoverLimits(const StatePtr& state);
   void FollowLimits(const StatePtr& state);  // its policy was switched
   void BeginResources(const StatePtr& state, absl::Duration age);
+  void OnAct(SessionState& state, const Event& event);  // its resources are counted
   void EndResources(const StatePtr& state);
   void NoteLimits(const StatePtr& state, const policy::ResourceLimits& limits, const MissingLimits& missing);
   void TellMissingLimits(const SessionState& state);
