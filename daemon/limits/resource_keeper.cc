@@ -17,6 +17,9 @@ namespace {
 
 // The kernel says of these that they changed, at most every 10 ms (cgroup_file_notify).
 constexpr const char* kFilesOfHits[] = {"memory.events", "memory.swap.events", "pids.events"};
+// Of one hit more follow, and a process that the kernel ends for want of memory may be the session's last:
+// the next changes are read as well, before the window's end, when the directory may be gone.
+constexpr int kLooksInWindow = 20;
 // A timer stands still while the machine sleeps, a timeout does not: looked at again after this time.
 constexpr int64_t kLongestSleepNs = 600'000'000'000;
 
@@ -102,9 +105,9 @@ void ResourceKeeper::Watch(const std::string& session, Entry& entry) {
     entry.watches[file] = watch;
     by_watch_[watch] = session;
   }
+  entry.looks_left = kLooksInWindow;
   // What was hit before they were watched.
   entry.resources->OnHit(clock_.BootNs());
-  if (!entry.resources->HitsAwaited()) Unwatch(entry);
 }
 
 void ResourceKeeper::Unwatch(Entry& entry) {
@@ -130,8 +133,8 @@ void ResourceKeeper::OnInotify() {
   for (const std::string& session : changed) {
     Entry& entry = entries_.at(session);
     entry.resources->OnHit(clock_.BootNs());
-    // A limit that is hit all the time wakes nobody before the window has ended.
-    if (!entry.resources->HitsAwaited()) Unwatch(entry);
+    // A limit that is hit all the time wakes nobody for long.
+    if (!entry.resources->HitsAwaited() && --entry.looks_left <= 0) Unwatch(entry);
     Arm(entry.resources->NextNs());
   }
 }

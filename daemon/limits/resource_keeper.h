@@ -38,6 +38,7 @@ class ResourceKeeper {
   struct Entry {
     std::unique_ptr<SessionResources> resources;
     std::map<std::string, int> watches;  // by file
+    int looks_left = 0;                  // at changes of these
   };
   ResourceKeeper(TaskRunner& core, const Clock& clock, UniqueFd inotify)
       : core_(core), clock_(clock), inotify_(std::move(inotify)) {}

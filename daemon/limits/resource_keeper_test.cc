@@ -198,6 +198,21 @@ TEST_CASE("what was read last is told when the directory is gone by the time of 
   CHECK(f.hits[1].hits() == 4);
 }
 
+TEST_CASE("what follows a hit is read while it is there, and told at the end") {
+  Fixture f;
+  f.Begin(Limits([](auto& l) { l.max_memory_mb = 1; }));
+  f.directory.Write("memory.events", "max 3\noom_kill 0\n");
+  f.core.MakeAllReadable();
+  f.directory.Write("memory.events", "max 4\noom_kill 1\n");
+  f.core.MakeAllReadable();
+  CHECK(f.hits.size() == 1);
+  std::filesystem::remove_all(f.directory.path());
+  f.keeper->End("s1");
+  REQUIRE(f.hits.size() == 2);
+  CHECK(f.hits[1].hits() == 1);
+  CHECK(f.hits[1].killed() == 1);
+}
+
 TEST_CASE("the end of a process is a moment to read, and what it used is known without any file") {
   Fixture f;
   SessionResources* resources = f.Begin(Limits([](auto& l) { l.max_memory_mb = 1; }));

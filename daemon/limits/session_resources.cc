@@ -112,6 +112,7 @@ const v1::Usage& SessionResources::Look() {
 }
 
 void SessionResources::OnHit(int64_t now_ns) {
+  Look();
   if (HitsAwaited() && TellHits()) window_ns_ = now_ns + kHitWindowNs;
 }
 

@@ -35,8 +35,8 @@ class SessionResources {
   // A process of the session ends: it may be the last one, and systemd removes a scope's directory at once.
   // `cpu_ns`: what it used in the session, all threads.
   void OnExit(uint64_t cpu_ns, int64_t now_ns);
-  // One of its files that count hits was changed. Until the window has ended no further call is needed: then
-  // HitsAwaited is true again.
+  // One of its files that count hits was changed. What comes within a window after a hit is told at its end:
+  // then HitsAwaited is true again.
   void OnHit(int64_t now_ns);
   bool HitsAwaited() const { return window_ns_ == kNever; }
 
