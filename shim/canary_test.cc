@@ -33,10 +33,14 @@ TEST_CASE("what nothing forbids succeeds, and what fails by itself says how") {
   CHECK(TryCanary(Make(v1::Canary::EXEC, "/etc/passwd"), 0) == EACCES);
   CHECK(TryCanary(Make(v1::Canary::UNIX_CONNECT, "/nonexistent"), 0) == ENOENT);
   CHECK(TryCanary(Make(v1::Canary::UNIX_CONNECT, "@agentmon-nobody-listens"), 0) == ECONNREFUSED);
-  CHECK(TryCanary(Make(v1::Canary::CREATE, "canary-test"), 0) == 0);
-  CHECK(TryCanary(Make(v1::Canary::CREATE, "canary-test"), 0) == EEXIST);
-  CHECK(TryCanary(Make(v1::Canary::RENAME, "canary-test"), 0) == 0);
-  CHECK(TryCanary(Make(v1::Canary::UNLINK, "canary-test.renamed"), 0) == 0);
+  char directory[] = "/tmp/canary-test-XXXXXX";
+  REQUIRE(mkdtemp(directory) != nullptr);
+  const std::string name = std::string(directory) + "/x";
+  CHECK(TryCanary(Make(v1::Canary::CREATE, name), 0) == 0);
+  CHECK(TryCanary(Make(v1::Canary::CREATE, name), 0) == EEXIST);
+  CHECK(TryCanary(Make(v1::Canary::RENAME, name), 0) == 0);
+  CHECK(TryCanary(Make(v1::Canary::UNLINK, name + ".renamed"), 0) == 0);
+  rmdir(directory);
 }
 
 TEST_CASE("each family's canary fails with EPERM where it is refused, and with something else where not") {

@@ -233,14 +233,16 @@ void AddWatch(CLI::App& app, Cli& cli) {
 }
 
 void AddWhy(CLI::App& app, Cli& cli) {
-  CLI::App* why = AddVerb(app, cli, "why", "Show what was stopped last, by which rule, and what would have been allowed",
-                          [&cli] { return Why(cli.context, cli.why); });
+  CLI::App* why =
+      AddVerb(app, cli, "why", "Show what was stopped last, by which rule, and what would have been allowed",
+              [&cli] { return Why(cli.context, cli.why); });
   why->add_option("--last", cli.why.last, "How many, the last one first")
       ->type_name("N")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   why->footer(
-      "Inside of a session it speaks of that session, elsewhere of all of yours. Exit status 1 when nothing was stopped.\n\n"
+      "Inside of a session it speaks of that session, elsewhere of all of yours. Exit status 1 when nothing "
+      "was stopped.\n\n"
       "Examples:\n  agentmon why\n  agentmon why --last 5 --json");
 }
 

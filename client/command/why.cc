@@ -25,7 +25,8 @@ using Json = nlohmann::ordered_json;
 
 std::string RuleText(const v1::Judgement& judgement) {
   std::string text = Printable(judgement.rule());
-  if (judgement.file() == judgement.layer() || judgement.file().empty()) return absl::StrCat(text, ", ", judgement.layer());
+  if (judgement.file() == judgement.layer() || judgement.file().empty())
+    return absl::StrCat(text, ", ", judgement.layer());
   absl::StrAppend(&text, ", ", Printable(judgement.file()));
   if (judgement.line() != 0) absl::StrAppend(&text, ":", judgement.line());
   return absl::StrCat(text, " (", Printable(judgement.layer()), ")");
@@ -39,7 +40,8 @@ class Explainer {
   // What could be done in place of it; empty when nothing is known.
   std::string Instead(const v1::Event& event) const {
     if (event.judgement().decision() == v1::ASK) {
-      return "this needs somebody's consent, and nobody could be asked: have the user do it outside of the session, or "
+      return "this needs somebody's consent, and nobody could be asked: have the user do it outside of the "
+             "session, or "
              "allow it in the policy";
     }
     if (!event.has_file() || !absl::StartsWith(event.file().path(), "/")) return "";
@@ -75,7 +77,8 @@ grpc::Status LastStopped(const VerbContext& context, v1::Timeline::Stub& stub, u
   return context.Ask(kCallTime, [&](grpc::ClientContext* call) {
     const auto reader = stub.Query(call, request);
     v1::QueryResponse response;
-    while (reader->Read(&response)) events->insert(events->end(), response.events().begin(), response.events().end());
+    while (reader->Read(&response))
+      events->insert(events->end(), response.events().begin(), response.events().end());
     return reader->Finish();
   });
 }
@@ -106,7 +109,8 @@ int Why(const VerbContext& context, const WhyOptions& options) {
   if (const grpc::Status status = LastStopped(context, *stub, options.last, &events); !status.ok())
     return context.FailRpc(status);
   if (events.empty()) {
-    Complain(context.err_fd, "nothing was stopped: an error that a program shows comes from the system, not from a policy");
+    Complain(context.err_fd,
+             "nothing was stopped: an error that a program shows comes from the system, not from a policy");
     return kNegative;
   }
   const Explainer explainer(context, channel);

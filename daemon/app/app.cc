@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/files.h"
 #include "common/base/footprint.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
@@ -79,6 +80,17 @@ absl::Status App::OpenSocket() {
   return absl::OkStatus();
 }
 
+// A file that everybody may read but sessions: what a session's shim tries, to prove that it cannot. Empty
+// when it could not be made: then nothing proves it, and the session says so.
+std::string App::MakeCanary(const std::string& runtime_dir) {
+  const std::string directory = runtime_dir + "/canary", file = directory + "/file";
+  absl::Status made = PrepareDirectory(directory, 0755);
+  if (made.ok()) made = ReplaceFile(file, "a file of agentmon's self-test\n", 0644, Outlives::kProcess);
+  if (made.ok()) return file;
+  LogWarning("make the file of the self-test: ", made.message());
+  return "";
+}
+
 absl::Status App::WatchSignals() {
   for (const int signal : {SIGTERM, SIGINT}) {
     RETURN_IF_ERROR(loop_->OnSignal(signal, [this] { loop_->Quit(); }));
@@ -132,7 +144,8 @@ absl::Status App::StartSessions() {
       SessionDeps{*loop_, *workers_, clock_, *cgroups_, *observation_, *policies_, *host_limits_, *resources_,
                   scopes_.get(), SessionFiles(config_.runtime_dir + "/sessions"), *pipeline_,
                   [this](const v1::Session& session) { store_->UpsertSession(session); },
-                  [this](const std::string& session) { pipeline_->EndSession(session); }},
+                  [this](const std::string& session) { pipeline_->EndSession(session); },
+                  MakeCanary(config_.runtime_dir)},
       limits);
   pipeline_->AddSink(sessions_.get());
   pipeline_->AddSink(store_.get());

@@ -45,6 +45,7 @@ class App {
       : options_(std::move(options)), config_(std::move(config)), journal_(journal) {}
   absl::Status OpenDirectories();
   absl::Status OpenSocket();
+  static std::string MakeCanary(const std::string& runtime_dir);
   absl::Status OpenStore();
   absl::Status StartSessions();
   absl::Status StartServer();

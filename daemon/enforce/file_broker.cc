@@ -246,10 +246,9 @@ BrokerResult FileBroker::Open(const BrokeredCall& call, const FileJudge& judge) 
     operations = policy::kCreate;
   } else if (object.error != 0) {
     return Answered(BrokerAnswer::kContinue, object.error, "", "");  // the kernel finds nothing either
-  } else if (!absl::StartsWith(object.path, "/")) {
-    return result;  // a pipe or socket of its own
-  } else if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL) && !nameless) {
-    return result;  // EEXIST
+  } else if (!absl::StartsWith(object.path, "/") ||
+             (!nameless && (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))) {
+    return result;  // a pipe or socket of its own; EEXIST
   } else if (nameless) {
     result.existed = false;
     operations = policy::kCreate;

@@ -29,6 +29,8 @@ absl::string_view MechanismOf(const v1::Canary& canary) {
       return "seccomp";
     case v1::Canary::SIGNAL:
       return "landlock";
+    case v1::Canary::OPEN_READ:
+      return "fanotify";
     default:
       return "";
   }
@@ -48,7 +50,7 @@ std::vector<v1::ControlState> ControlsOf(const v1::ShimPlan& plan, int landlock_
   for (const v1::Canary& canary : plan.canaries()) {
     Find(canary.control(), controls).set_mechanism(std::string(MechanismOf(canary)));
   }
-  if (!plan.canaries().empty() && !plan.landlock_scope()) {
+  if (!plan.canaries().empty() && (!plan.landlock_scope() || landlock_abi < kLandlockScopeAbi)) {
     v1::ControlState& signal = Find("signal", controls);
     signal.set_mechanism("landlock");
     signal.set_why(landlock_abi < kLandlockScopeAbi

@@ -111,7 +111,7 @@ bool DeniesSignalsOut(const policy::Snapshot& snapshot) {
   return policy::Evaluate(snapshot, out, {}).Stops();
 }
 
-void PlanCanaries(v1::ShimPlan& plan) {
+void PlanCanaries(const ShimPlanOptions& options, v1::ShimPlan& plan) {
   for (const std::string& family : plan.refuse_calls()) {
     v1::Canary* canary = plan.add_canaries();
     canary->set_control(absl::StrCat("call.", family));
@@ -119,7 +119,14 @@ void PlanCanaries(v1::ShimPlan& plan) {
     canary->set_subject(family);
     canary->add_errors(EPERM);
   }
-  if (!plan.landlock_scope()) return;
+  if (options.fanotify_backend && !options.canary_file.empty()) {
+    v1::Canary* read = plan.add_canaries();
+    read->set_control("file_read");
+    read->set_act(v1::Canary::OPEN_READ);
+    read->set_subject(options.canary_file);
+    read->add_errors(EPERM);
+  }
+  if (!plan.landlock_scope() || options.landlock_abi < kLandlockScopeAbi) return;
   v1::Canary* canary = plan.add_canaries();
   canary->set_control("signal");
   canary->set_act(v1::Canary::SIGNAL);
@@ -138,10 +145,10 @@ v1::ShimPlan MakeShimPlan(const policy::Snapshot& snapshot, const ShimPlanOption
   }
   plan.set_close_directories(true);
   // /proc/PID/root of a process outside reaches mounts that have no marks; a domain closes it.
-  plan.set_landlock_scope(options.landlock_abi >= kLandlockScopeAbi &&
-                          (options.fanotify_backend || DeniesSignalsOut(snapshot)));
+  plan.set_landlock_scope((options.fanotify_backend && options.landlock_abi >= kLandlockReferAbi) ||
+                          (options.landlock_abi >= kLandlockScopeAbi && DeniesSignalsOut(snapshot)));
   PlanCalls(snapshot, options, plan);
-  PlanCanaries(plan);
+  PlanCanaries(options, plan);
   return plan;
 }
 

@@ -27,8 +27,8 @@ class HolderClient {
 
   // What the holder keeps, and answers until TakeOver. Once.
   std::vector<Held> TakeHeld() { return std::move(held_); }
-  // The fanotify groups that it keeps: their questions wait for TakeGroup, for kPatience_ms of the holder. Once for each
-  // cgroup; an invalid descriptor = it has none.
+  // The fanotify groups that it keeps: their questions wait for TakeGroup, for kPatience_ms of the holder.
+  // Once for each cgroup; an invalid descriptor = it has none.
   UniqueFd TakeGroup(uint64_t cgroup_id);
   // Returns once the holder answers this listener no more: to be served at once. How many requests it had
   // answered since the last daemon was lost.

@@ -80,8 +80,8 @@ void HolderProcess::Run() {
 
 int HolderProcess::Timeout_ms() const {
   if (Patient()) {
-    return static_cast<int>(
-        std::clamp<int64_t>((patient_until_ns_ - NowNs()) / 1'000'000 + 1, 0, watched_ > 0 ? kLook_ms : kPatience_ms));
+    return static_cast<int>(std::clamp<int64_t>((patient_until_ns_ - NowNs()) / 1'000'000 + 1, 0,
+                                                watched_ > 0 ? kLook_ms : kPatience_ms));
   }
   if (watched_ == 0) return waits_for_first_ ? kFirstDaemonWait_ms : -1;
   return static_cast<int>(std::clamp<int64_t>((next_look_ns_ - NowNs()) / 1'000'000 + 1, 0, kLook_ms));
@@ -201,7 +201,8 @@ void HolderProcess::OnDaemonGone() {
     auto received = ReceiveHolderMessage(daemon_.get());
     if (!received.ok()) break;
     if (received->message.type == HolderMessageType::kAdd) {
-      Hold(received->message.cgroup_id, std::move(received->fd), Server::kHolder, received->message.count != 0);
+      Hold(received->message.cgroup_id, std::move(received->fd), Server::kHolder,
+           received->message.count != 0);
     } else if (received->message.type == HolderMessageType::kAddGroup) {
       HoldGroup(received->message.cgroup_id, std::move(received->fd));
     }
@@ -279,8 +280,8 @@ void HolderProcess::LookAtGroup(uint64_t cgroup_id, Group& group) {
   }
 }
 
-// A question is answered by the number of the descriptor that the dead reader had for it, and several may have had the
-// same one after the other.
+// A question is answered by the number of the descriptor that the dead reader had for it, and several may
+// have had the same one after the other.
 void HolderProcess::SweepGroup(int group) {
   const int last = static_cast<int>(journal_.shared().highest_event_fd.load()) + kFdMargin;
   for (int fd = 0; fd <= last; ++fd) {

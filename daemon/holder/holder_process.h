@@ -1,6 +1,6 @@
 // The holder: keeps the listeners of sessions, and answers CONTINUE on them while no daemon does, so that
-// agents run on unobserved. Where a policy stops something it keeps the fanotify group too and answers no, once the
-// next daemon has not come for kPatience_ms. It records nothing and touches no file.
+// agents run on unobserved. Where a policy stops something it keeps the fanotify group too and answers no,
+// once the next daemon has not come for kPatience_ms. It records nothing and touches no file.
 #pragma once
 
 #include <cstdint>

@@ -10,8 +10,8 @@
 //   daemon  kTake(cgroup)                   the daemon is about to serve it
 //   holder  kTaken(cgroup, count)           the holder answers it no more; it had answered `count` requests
 //   daemon  kAdd(cgroup, closed) + descriptor, kAddGroup(cgroup) + descriptor, kRemove(cgroup)
-//                                           at any time later; what is added, the daemon serves. closed = 1: nothing
-//                                           of it may go on unjudged, and kRemove is for both
+//                                           at any time later; what is added, the daemon serves. closed = 1:
+//                                           nothing of it may go on unjudged, and kRemove is for both
 //   holder  kLost(cgroup, count)            answered in the place of a daemon that does not come to it
 #pragma once
 
@@ -45,7 +45,8 @@ struct HolderMessage {
   uint16_t version = kHolderVersion;
   HolderMessageType type = HolderMessageType::kHello;
   uint64_t cgroup_id = 0;
-  uint64_t count = 0;  // kEnd: CLOCK_BOOTTIME at which the last daemon was lost, 0 = there was none; kAdd: closed
+  uint64_t count =
+      0;  // kEnd: CLOCK_BOOTTIME at which the last daemon was lost, 0 = there was none; kAdd: closed
 };
 static_assert(sizeof(HolderMessage) == 24);
 

@@ -100,9 +100,16 @@ class Lister {
       case RuleKind::kFile:
         return HowFilesAre(rule);
       case RuleKind::kSignal:
-        break;
+        return HowSignalsAre(rule);
     }
     return {};
+  }
+  // The kernel keeps signals inside of the session, or lets them out; it asks about none.
+  Means HowSignalsAre(const policy::Rule& rule) const {
+    constexpr uint32_t kOut = policy::kTargetExternal | policy::kTargetSystem | policy::kTargetUser;
+    if (means_.controls.count("signal") == 0) return {};
+    if (rule.target == 0 || (rule.target & ~kOut) == 0) return {How::KERNEL, "landlock", ""};
+    return {How::NONE, "", "only signals out of the session are stopped"};
   }
   // Reads are asked by fanotify, which speaks of regular files only and of no look at a name; everything else
   // goes through the broker.

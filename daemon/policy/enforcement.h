@@ -13,8 +13,9 @@ namespace agentmon {
 
 // What a session has to be stopped with.
 struct SessionMeans {
-  std::set<v1::Source> sources;  // active ones
-  bool armed = false;            // fanotify and notify ask before, and do not only tell
+  std::set<v1::Source> sources;    // active ones
+  bool armed = false;              // fanotify and notify ask before, and do not only tell
+  std::set<std::string> controls;  // of the shim: "signal", "call.ptrace", ...
 };
 
 // All rules, defaults and keys that would stop or ask for something in a session that has these means and

@@ -344,6 +344,11 @@ void Policies::Begin(const v1::Session& session, const PreparedPtr& prepared) {
   if (entry.library_generation != library_generation_) CatchUp(session.id());
 }
 
+void Policies::SetControls(const std::string& session, std::set<std::string> controls) {
+  const auto it = sessions_.find(session);
+  if (it != sessions_.end()) it->second.controls = std::move(controls);
+}
+
 void Policies::SetFirstProcess(const std::string& session, pid_t pid) {
   const auto it = sessions_.find(session);
   if (it == sessions_.end()) return;
@@ -450,8 +455,10 @@ v1::PolicyState Policies::Describe(const std::string& session, bool rules,
 std::vector<v1::RuleEnforcement> Policies::Enforcement(const policy::Snapshot& snapshot,
                                                        const std::set<v1::Source>& sources,
                                                        const std::string& session) const {
-  const auto gate = GateOf(session);
-  return ListEnforcement(snapshot, {sources, gate != nullptr ? gate->armed() : Enforces(snapshot)},
+  const auto it = sessions_.find(session);
+  SessionMeans means{sources, Enforces(snapshot), {}};
+  if (it != sessions_.end()) means = {sources, it->second.gate->armed(), it->second.controls};
+  return ListEnforcement(snapshot, means,
                          limits_of_ == nullptr ? MissingLimits() : limits_of_(session, snapshot.limits()));
 }
 

@@ -75,6 +75,8 @@ class Policies {
   void Compile(uid_t uid, std::string workspace, v1::PolicyChoice choice, Done<PreparedPtr> done);
   // The same, and what does not compile is "BAD_POLICY".
   void Prepare(uid_t uid, std::string workspace, v1::PolicyChoice choice, Done<PreparedPtr> done);
+  // The controls of a session that hold, by name; of its shim and what it was told to do.
+  void SetControls(const std::string& session, std::set<std::string> controls);
   // From here on the session's events are judged.
   void Begin(const v1::Session& session, const PreparedPtr& prepared);
   // Its first process is known: its terminals are the session's.
@@ -115,6 +117,7 @@ class Policies {
     PolicyRequest request;
     std::shared_ptr<policy::CurrentSnapshot> current;
     std::shared_ptr<Gate> gate;
+    std::set<std::string> controls;
     std::vector<policy::LayerInput> layers;
     uint64_t generation = 1, library_generation = 0;
     uint64_t choices = 0;  // counts SetPolicy: what was compiled for an earlier choice is not used

@@ -53,12 +53,12 @@ bool ReadArgument(pid_t tid, uint64_t address, size_t most, std::string* out) {
 
 size_t LoaderPayload(absl::string_view exe, absl::Span<const absl::string_view> argv) {
   const absl::string_view name = exe.substr(exe.rfind('/') + 1);
-  if (!absl::StartsWith(name, "ld-linux") && !absl::StartsWith(name, "ld-musl") && !absl::StartsWith(name, "ld.so") &&
-      !absl::StartsWith(name, "ld-2."))
+  if (!absl::StartsWith(name, "ld-linux") && !absl::StartsWith(name, "ld-musl") &&
+      !absl::StartsWith(name, "ld.so") && !absl::StartsWith(name, "ld-2."))
     return 0;
-  static constexpr absl::string_view kWithValue[] = {"--library-path", "--inhibit-rpath", "--audit",
-                                                     "--preload",      "--argv0",         "--glibc-hwcaps-prepend",
-                                                     "--glibc-hwcaps-mask"};
+  static constexpr absl::string_view kWithValue[] = {
+      "--library-path",         "--inhibit-rpath",    "--audit", "--preload", "--argv0",
+      "--glibc-hwcaps-prepend", "--glibc-hwcaps-mask"};
   for (size_t i = 1; i < argv.size(); ++i) {
     if (!absl::StartsWith(argv[i], "--")) return i;
     if (std::find(std::begin(kWithValue), std::end(kWithValue), argv[i]) != std::end(kWithValue)) ++i;

@@ -105,7 +105,8 @@ absl::Status FanotifyGroup::CheckSupport() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Of(pid_t pid, FanotifyMode mode, UniqueFd group) {
+absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Of(pid_t pid, FanotifyMode mode,
+                                                                 UniqueFd group) {
   // Everything below is looked up from this descriptor, so that it is of one process even if its number is
   // reused.
   UniqueFd process(open(absl::StrCat("/proc/", pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -124,7 +125,8 @@ absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Create(pid_t pid, 
   const unsigned kind = mode == FanotifyMode::kHear
                             ? FAN_CLASS_NOTIF
                             : FAN_CLASS_CONTENT | FAN_UNLIMITED_QUEUE | FAN_UNLIMITED_MARKS | FAN_REPORT_TID;
-  UniqueFd group(fanotify_init(kind | FAN_CLOEXEC | FAN_NONBLOCK, O_RDONLY | O_CLOEXEC | O_LARGEFILE | O_NOATIME));
+  UniqueFd group(
+      fanotify_init(kind | FAN_CLOEXEC | FAN_NONBLOCK, O_RDONLY | O_CLOEXEC | O_LARGEFILE | O_NOATIME));
   if (!group.valid() && errno == EMFILE) {
     return absl::ResourceExhaustedError("no fanotify groups are left (fs.fanotify.max_user_groups)");
   }

@@ -44,8 +44,8 @@ class FanotifyGroup {
   static absl::StatusOr<std::unique_ptr<FanotifyGroup>> Create(pid_t pid,
                                                                FanotifyMode mode = FanotifyMode::kHear);
 
-  // The group that the daemon before us had for the session, as the holder kept it. Its marks are still there; what they
-  // ignore is asked again.
+  // The group that the daemon before us had for the session, as the holder kept it. Its marks are still
+  // there; what they ignore is asked again.
   static absl::StatusOr<std::unique_ptr<FanotifyGroup>> Adopt(pid_t pid, UniqueFd group);
 
   bool asks() const { return mode_ != FanotifyMode::kHear; }

@@ -98,7 +98,8 @@ void FanotifyProbe::RunCloser() {
 
 ProbeStats FanotifyProbe::Stats() const { return queue_ != nullptr ? queue_->Stats() : ProbeStats{}; }
 
-absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate, UniqueFd group) {
+absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate,
+                                       UniqueFd group) {
   {
     absl::MutexLock lock(&mutex_);
     if (numbers_.contains(cgroup_id)) return absl::AlreadyExistsError("the session is watched already");
@@ -111,7 +112,8 @@ absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::share
   session->cgroup_id = cgroup_id;
   const FanotifyMode mode = gate == nullptr ? FanotifyMode::kHear : FanotifyMode::kAsk;
   const bool adopted = group.valid() && gate != nullptr;
-  ASSIGN_OR_RETURN(session->group, adopted ? FanotifyGroup::Adopt(pid, std::move(group)) : FanotifyGroup::Create(pid, mode));
+  ASSIGN_OR_RETURN(session->group,
+                   adopted ? FanotifyGroup::Adopt(pid, std::move(group)) : FanotifyGroup::Create(pid, mode));
   if (gate != nullptr) {
     session->judge = std::make_unique<OpenJudge>(cgroup_id, std::move(gate),
                                                  OpenRecords{queue_, options_.dedupe, options_.permits});
@@ -205,7 +207,8 @@ std::shared_ptr<FanotifyProbe::Session> FanotifyProbe::FindSession(uint64_t numb
 }
 
 void FanotifyProbe::CountTurn(uint64_t cgroup_id) {
-  if (options_.shared != nullptr) options_.shared->TurnsOf(~cgroup_id).fetch_add(1, std::memory_order_release);
+  if (options_.shared != nullptr)
+    options_.shared->TurnsOf(~cgroup_id).fetch_add(1, std::memory_order_release);
 }
 
 // Whoever must answer in our place looks no further than this.
@@ -213,7 +216,8 @@ void FanotifyProbe::NoteDescriptor(int fd) {
   if (options_.shared == nullptr) return;
   std::atomic<uint32_t>& highest = options_.shared->highest_event_fd;
   uint32_t seen = highest.load(std::memory_order_relaxed);
-  while (static_cast<uint32_t>(fd) > seen && !highest.compare_exchange_weak(seen, static_cast<uint32_t>(fd))) continue;
+  while (static_cast<uint32_t>(fd) > seen && !highest.compare_exchange_weak(seen, static_cast<uint32_t>(fd)))
+    continue;
 }
 
 void FanotifyProbe::RunVerdicts() {

@@ -351,7 +351,8 @@ void NotifyPool::Remove(uint64_t cgroup_id) { state_->Drop(cgroup_id); }
 
 void NotifyPool::Each(const std::function<void(uint64_t, int, bool)>& callback) const {
   absl::MutexLock lock(&state_->mutex);
-  for (const auto& [cgroup_id, listener] : state_->listeners) callback(cgroup_id, listener->fd.get(), listener->gate != nullptr && listener->gate->armed());
+  for (const auto& [cgroup_id, listener] : state_->listeners)
+    callback(cgroup_id, listener->fd.get(), listener->gate != nullptr && listener->gate->armed());
 }
 
 size_t NotifyPool::listeners() const {

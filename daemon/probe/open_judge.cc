@@ -173,6 +173,7 @@ void OpenJudge::Record(const FanotifyEvent& event, const Asker& asker) {
 }
 
 void OpenJudge::RecordStop(const Asker& asker, Event event, Gate::Answer answer) {
+  if (gate_->proving()) return;
   v1::Judgement& judgement = *event.mutable_judgement();
   judgement = std::move(answer.judgement);
   judgement.set_enforced(true);

@@ -143,8 +143,9 @@ grpc::Status PolicyService::Explain(grpc::ServerContext* context, const v1::Expl
         return CallCoreAsync<v1::ExplainPolicyResponse>(
             deps_.core, kCompileTime, [this, caller, r = *request](CoreDone<v1::ExplainPolicyResponse> done) {
               if (r.has_policy() && caller.role == Role::kAgent) {
-                return done(Refusal(absl::StatusCode::kPermissionDenied, "IN_A_SESSION",
-                                    "a process inside a session can have its own policy explained and no other"));
+                return done(
+                    Refusal(absl::StatusCode::kPermissionDenied, "IN_A_SESSION",
+                            "a process inside a session can have its own policy explained and no other"));
               }
               if (r.has_policy()) {
                 return deps_.policies.Prepare(caller.uid, r.workspace(), r.policy(),

@@ -1,4 +1,7 @@
 // From the shim's plan to its proof: what happens between Attach and the agent's first instruction.
+#include <set>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/refusal.h"
 #include "common/base/status.h"
@@ -19,6 +22,7 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   options.fanotify_backend = armed && ActiveSources(state->info).count(v1::FANOTIFY) != 0;
   options.root = root;
   options.landlock_abi = LandlockAbi();
+  options.canary_file = deps_.canary_file;
   state->plan = MakeShimPlan(*snapshot, options);
   state->plan.set_ask_exec(armed);
   state->proof_required = RequiresEnforcement(*snapshot);
@@ -26,6 +30,18 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   for (v1::ControlState& control : ControlsOf(state->plan, options.landlock_abi)) {
     *state->info.add_controls() = std::move(control);
   }
+  // Until they were tried, what is planned counts.
+  std::set<std::string> planned;
+  for (const v1::Canary& canary : state->plan.canaries()) planned.insert(canary.control());
+  deps_.policies.SetControls(state->info.id(), std::move(planned));
+}
+
+std::set<std::string> ActiveControls(const v1::Session& session) {
+  std::set<std::string> active;
+  for (const v1::ControlState& control : session.controls()) {
+    if (control.active()) active.insert(control.name());
+  }
+  return active;
 }
 
 absl::StatusOr<SessionManager::StatePtr> SessionManager::FindAttached(const Caller& caller,
@@ -82,6 +98,7 @@ absl::Status SessionManager::Prove(const Caller& caller, const v1::ProveRequest&
   std::vector<v1::ControlState> controls(state->info.controls().begin(), state->info.controls().end());
   const absl::Status proven = EnterProof(state->plan, request, state->proof_required, controls);
   *state->info.mutable_controls() = {controls.begin(), controls.end()};
+  deps_.policies.SetControls(state->info.id(), ActiveControls(state->info));
   state->plan.Clear();
   Save(state);
   return proven;

@@ -16,11 +16,9 @@ std::set<v1::Source> ActiveSources(const v1::Session& session) {
 
 absl::Status CheckEnforceable(const std::string& unenforceable) {
   if (unenforceable.empty()) return absl::OkStatus();
-  return Refusal(
-      absl::StatusCode::kFailedPrecondition, "NOT_ENFORCEABLE",
-      absl::StrCat("this session could not enforce all of its policy: ", unenforceable),
-      "'enforcement: best_effort' in that file runs it all the same, and 'agentmon session show' tells what "
-      "is not enforced");
+  return Refusal(absl::StatusCode::kFailedPrecondition, "NOT_ENFORCEABLE",
+                 absl::StrCat("this host cannot enforce all of the policy: ", unenforceable,
+                              "; 'enforcement: best_effort' in that file runs it all the same"));
 }
 
 void SessionManager::BeginPolicy(const StatePtr& state, const Policies::PreparedPtr& policy) {

@@ -62,6 +62,7 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
   sessions_[id] = state;
   by_cgroup_[state->cgroup_id] = state;
   deps_.policies.Recover(state->info);
+  deps_.policies.SetControls(id, ActiveControls(state->info));
   RecoverLimits(state);
   const uint64_t now = static_cast<uint64_t>(deps_.clock.BootNs());
   const uint64_t gap = daemon_lost_ns > 0 && now > daemon_lost_ns ? now - daemon_lost_ns : 0;

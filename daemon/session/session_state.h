@@ -22,6 +22,8 @@ void Describe(const std::string& name, const std::string& workspace,
 void SetCommand(v1::Session& session, const std::vector<std::string>& argv);
 
 std::set<v1::Source> ActiveSources(const v1::Session& session);
+// Those that were tried and held.
+std::set<std::string> ActiveControls(const v1::Session& session);
 
 // A refusal that names what cannot be enforced; ok when that is nothing.
 absl::Status CheckEnforceable(const std::string& unenforceable);

@@ -1,12 +1,14 @@
-// Stage: a Landlock domain that only scopes: no signal, ptrace or abstract unix socket reaches out of the
-// session. It handles no file right, which would make every mount(2) fail, also those of sandboxes inside.
+// Stage: a Landlock domain: nothing in the session reaches the insides of processes out of it (ptrace,
+// memory, and /proc/PID/root, which leads past marks on mounts). From ABI 6 on it only scopes, and keeps
+// signals and abstract unix sockets inside as well; a domain of an older ABI handles a file right, which
+// makes every mount(2) fail.
 #pragma once
 
 #include "absl/status/status.h"
 
 namespace agentmon {
 
-// FailedPrecondition where this kernel's Landlock (`abi`, of LandlockAbi) cannot scope. After no_new_privs.
+// FailedPrecondition where this kernel's Landlock (`abi`, of LandlockAbi) cannot. After no_new_privs.
 absl::Status EnterScope(int abi);
 
 }  // namespace agentmon

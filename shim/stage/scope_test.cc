@@ -11,7 +11,9 @@
 #include <sys/un.h>
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "common/base/unique_fd.h"
 #include "common/kernel/landlock.h"
@@ -37,14 +39,45 @@ int Abstract(bool bind_it) {
   return ErrorOf(connect(client.get(), at, length));
 }
 
+// A file from one directory to another; errno.
+int Moved() {
+  char directory[] = "/tmp/scope-test-XXXXXX";
+  if (mkdtemp(directory) == nullptr) return ErrorOf(-1);
+  const std::string a = std::string(directory) + "/a", b = std::string(directory) + "/b";
+  mkdir(a.c_str(), 0700);
+  mkdir(b.c_str(), 0700);
+  close(creat((a + "/x").c_str(), 0600));
+  const int error = ErrorOf(rename((a + "/x").c_str(), (b + "/x").c_str()));
+  unlink((b + "/x").c_str());
+  rmdir(a.c_str());
+  rmdir(b.c_str());
+  rmdir(directory);
+  return error;
+}
+
 }  // namespace
 
-TEST_CASE("no older ABI than 6 scopes, and the error says so") {
-  for (int abi = 0; abi < kLandlockScopeAbi; ++abi) {
+TEST_CASE("an ABI that cannot close a session off says so") {
+  for (int abi = 0; abi < kLandlockReferAbi; ++abi) {
     const absl::Status status = EnterScope(abi);
     CHECK(absl::IsFailedPrecondition(status));
-    CHECK(std::string(status.message()) ==
-          "Landlock of this kernel has ABI " + std::to_string(abi) + ", and scopes need 6 (Linux 6.12)");
+    CHECK(std::string(status.message()) == "Landlock of this kernel has ABI " + std::to_string(abi) +
+                                               ", and closing off a session needs 2 (Linux 5.19)");
+  }
+}
+
+TEST_CASE("a domain of an older ABI closes the insides of outsiders, and leaves moves between directories") {
+  if (!CanScope()) return;
+  for (int abi = kLandlockReferAbi; abi < kLandlockScopeAbi; ++abi) {
+    const std::string outsider = "/proc/" + std::to_string(getpid()) + "/environ";
+    const auto look = [&] { return ErrorOf(open(outsider.c_str(), O_RDONLY | O_CLOEXEC)); };
+    const auto in_domain = [&](const auto& act) {
+      return InChild(
+          [&] { return SetNoNewPrivileges().ok() && EnterScope(abi).ok() ? act() : kStageFailed; });
+    };
+    CHECK(InChild(look) == 0);
+    CHECK(in_domain(look) == EACCES);
+    CHECK(in_domain(Moved) == 0);
   }
 }
 
@@ -90,14 +123,7 @@ TEST_CASE("children can be signalled and traced, files move between directories"
             for (;;) pause();
           if (ptrace(PTRACE_SEIZE, child, 0, 0) != 0) return 1;
           if (kill(child, SIGKILL) != 0) return 2;
-          mkdir("scope-a", 0700);
-          mkdir("scope-b", 0700);
-          close(creat("scope-a/x", 0600));
-          const bool moved = rename("scope-a/x", "scope-b/x") == 0;
-          unlink("scope-b/x");
-          rmdir("scope-a");
-          rmdir("scope-b");
-          return moved ? 0 : 3;
+          return Moved() == 0 ? 0 : 3;
         }) == 0);
 }
 
