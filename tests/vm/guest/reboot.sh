@@ -21,7 +21,8 @@ resumed_a_reboot_ends_the_open_session_and_leaves_nothing_of_it() {
   agentmon session show reboot | grep -i ended
   agentmon timeline --session reboot | grep -w create
   agentmon timeline verify
-  [ -z "$(find "$BASE" -mindepth 1 -type d)" ]
+  [ -z "$(find "$BASE" -mindepth 2 -type d)" ]
+  [ -z "$(find "$CGROUP2" -type d -name 'agentmon-*.scope')" ]
   [ -z "$(find /run/agentmon/sessions -type f)" ]
   has_no -iE 'warning|not active' <(agentmon status)
   systemctl --no-pager --failed | grep '0 loaded units'
