@@ -4,12 +4,15 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "bpf/event_abi.h"
 #include "common/base/clock.h"
+#include "common/base/unique_fd.h"
 #include "common/policy/rule.h"
 #include "common/policy/subject.h"
 #include "daemon/probe/event_record.h"
@@ -18,6 +21,9 @@
 namespace agentmon {
 namespace {
 
+constexpr int64_t kFallsAsleep_ns = 1'000'000'000;
+constexpr long kFirstPause_ns = 20'000;
+constexpr long kLongestPause_ns = 2'000'000;
 constexpr uint32_t kReads = policy::kOpen | policy::kRead;
 
 // Its user may write to it, now or after a chmod of its own: then a name that comes to mean it may be opened
@@ -26,18 +32,29 @@ bool MayBeWritten(const struct stat& st, uid_t uid) {
   return uid == 0 || st.st_uid == uid || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0;
 }
 
+// /proc/TID/syscall. The question is there before its asker sleeps: until then the kernel says "running",
+// which is no answer about its call.
+bool ReadWaitingCall(pid_t tid, char* text, size_t size) {
+  char path[64];
+  snprintf(path, sizeof(path), "/proc/%d/syscall", tid);
+  const UniqueFd fd(open(path, O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return false;
+  const int64_t until_ns = SystemClock().BootNs() + kFallsAsleep_ns;
+  for (timespec pause{0, kFirstPause_ns};; pause.tv_nsec = std::min(2 * pause.tv_nsec, kLongestPause_ns)) {
+    const ssize_t n = pread(fd.get(), text, size - 1, 0);
+    if (n <= 0) return false;
+    text[n] = '\0';
+    if (text[0] != 'r') return true;
+    if (static_cast<int64_t>(SystemClock().BootNs()) >= until_ns) return false;
+    nanosleep(&pause, nullptr);
+  }
+}
+
 }  // namespace
 
 int FlagsOfWaitingOpen(pid_t tid) {
-  char path[64];
-  snprintf(path, sizeof(path), "/proc/%d/syscall", tid);
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return O_RDWR;
   char text[256];
-  const ssize_t n = read(fd, text, sizeof(text) - 1);
-  close(fd);
-  if (n <= 0) return O_RDWR;
-  text[n] = '\0';
+  if (!ReadWaitingCall(tid, text, sizeof(text))) return O_RDWR;
   long number = -1;
   unsigned long long args[3] = {};
   if (sscanf(text, "%ld %llx %llx %llx", &number, &args[0], &args[1], &args[2]) != 4) return O_RDWR;

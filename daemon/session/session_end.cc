@@ -13,6 +13,7 @@ namespace agentmon {
 namespace {
 
 constexpr absl::Duration kLastRecords = absl::Milliseconds(20);
+constexpr absl::Duration kManagerTime = absl::Seconds(10);
 constexpr int kSettleTries = 150;  // 3 s: then what still waits is given up
 
 // TERM to every process of the cgroup. A pid is held by descriptor and found in the cgroup after that,
@@ -139,9 +140,13 @@ void SessionManager::End(const StatePtr& state, const std::string& reason) {
   sessions_.erase(id);
   deps_.policies.End(id);
   if (state->cgroup.has_value()) {
+    const bool is_scope = deps_.cgroups.IsScope(id);
     deps_.cgroups.Unwatch(id);
     deps_.cgroups.Forget(id);
-    RemoveCgroup(state, 50);
+    if (is_scope)
+      LeaveToManager(state);
+    else
+      RemoveCgroup(state, 50);
   }
   Save(state);
   const auto [first, last] = waiters_.equal_range(id);
@@ -155,6 +160,14 @@ void SessionManager::End(const StatePtr& state, const std::string& reason) {
     for (const std::string& stopped : waiter->ids) response.add_sessions(stopped);
     waiter->done(response);
   }
+}
+
+// A scope whose directory is gone before systemd has read that it is empty counts as running there: a
+// shutdown waits for it until its timeout. So systemd removes it, and we only what it has left.
+void SessionManager::LeaveToManager(const StatePtr& state) {
+  deps_.core.PostAfter(kManagerTime, [this, alive = alive_, state] {
+    if (*alive) RemoveCgroup(state, 50);
+  });
 }
 
 void SessionManager::RemoveCgroup(const StatePtr& state, int tries_left) {

@@ -159,6 +159,7 @@ class SessionManager : public EventSink {
   void BeginStop(const StatePtr& state, int64_t grace_ms, const std::string& reason);
   void End(const StatePtr& state, const std::string& reason);
   void EndWhenSettled(const StatePtr& state, int tries_left);
+  void LeaveToManager(const StatePtr& state);
   void RemoveCgroup(const StatePtr& state, int tries_left);
   void Save(const StatePtr& state);
   Event OwnEvent(const SessionState& state, v1::EventKind kind) const;  // of the daemon, about this session

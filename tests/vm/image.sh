@@ -8,6 +8,8 @@ PACKAGES=systemd-sysv,dbus,libpam-systemd,linux-image-cloud-amd64,initramfs-tool
 PACKAGES+=,libelf1,libseccomp2,libsqlite3-0,libstdc++6,libsystemd0,zlib1g
 # For what the cases look at: profiles, tables of the firewall, programs in the kernel.
 PACKAGES+=,apparmor,nftables,bpftool
+# What agents and cases work with.
+PACKAGES+=,python3,git
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -29,6 +29,7 @@ sys.path.insert(0, str(HERE.parent / "tools"))
 import junit  # noqa: E402
 
 RESULTS_BYTES = 64 << 20
+IMAGE_SECONDS = 1500
 NO_IMAGE = 3
 # What the kernel is told in each configuration. The first is the one that runs by default, with every case.
 CONFIGURATIONS = {
@@ -78,8 +79,8 @@ def image(cache):
         try:
             log = cache / "vm-image.log"
             with open(log, "wb") as out:
-                made = subprocess.run([str(recipe), str(unfinished)], stdin=subprocess.DEVNULL, stdout=out,
-                                      stderr=subprocess.STDOUT)
+                made = subprocess.run(["timeout", "--kill-after=10", str(IMAGE_SECONDS), str(recipe), str(unfinished)],
+                                      stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
             if made.returncode != 0:
                 print(log.read_text(errors="replace")[-3000:], file=sys.stderr)
                 say(f"the image could not be made; all of it: {log}")
@@ -223,7 +224,7 @@ def main():
     parser.add_argument("--configuration", choices=CONFIGURATIONS, default="main")
     parser.add_argument("-k", dest="keyword", default="", help="only cases whose name has this, and those that install")
     parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path(home) / "agentmon")
-    parser.add_argument("--seconds", type=int, default=1200)
+    parser.add_argument("--seconds", type=int, default=1800)
     parser.add_argument("--cpus", type=int, default=min(2, len(os.sched_getaffinity(0))))
     parser.add_argument("--build-only", action="store_true")
     args = parser.parse_args()

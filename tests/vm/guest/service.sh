@@ -79,8 +79,7 @@ test_the_daemon_killed_comes_back_and_takes_the_running_session_over() {  # ever
 
 test_a_daemon_that_stands_still_is_replaced_and_holds_no_agent_up() {
   [ "$(systemctl show -p WatchdogUSec --value agentmon.service)" = 30s ]
-  # One that nothing is denied: what a policy stops waits for the daemon that decides.
-  POLICY=observe start_worker still
+  start_worker still
   local pid; pid=$(main_pid)
   kill -STOP "$pid"
   # The watchdog of 30 s, and what ends and starts a daemon.

@@ -26,15 +26,16 @@ cd "$1"
 echo x >made; mkdir folder; mv made folder/moved; ln folder/moved linked; ln -s moved folder/symbolic
 chmod 640 linked; truncate -s 10 linked; mkfifo pipe
 [ "$(stat -c %a:%u:%s linked)" = "640:$(id -u):10" ]
-[ "$(id -u)" != 0 ] || { chown dev:dev linked; mknod device c 1 3; [ "$(stat -c %u linked)" = 1000 ]; }
-[ ! -e device ] || rm device
+[ "$(id -u)" != 0 ] || { chown dev:dev linked; [ "$(stat -c %u linked)" = 1000 ]; }
+# A policy that stops things takes the right to make devices from root.
+[ "$(id -u):$2" != 0:observe ] || { mknod device c 1 3; rm device; }
 rm folder/moved folder/symbolic linked pipe; rmdir folder
 END
   as_dev mkdir /home/dev/changes
   mkdir /root/changes
   for policy in observe default; do
-    as_dev agentmon run --policy "$policy" -- sh /run/vm/changes.sh /home/dev/changes
-    agentmon run --allow-root --policy "$policy" --workspace /root/changes -- sh /run/vm/changes.sh /root/changes
+    as_dev agentmon run --policy "$policy" -- sh /run/vm/changes.sh /home/dev/changes "$policy"
+    agentmon run --allow-root --policy "$policy" --workspace /root/changes -- sh /run/vm/changes.sh /root/changes "$policy"
   done
 }
 

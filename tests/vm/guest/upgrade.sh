@@ -2,7 +2,7 @@
 # A newer package over this one.
 
 test_an_upgrade_takes_the_running_session_over() {
-  POLICY=observe start_worker upgrade
+  start_worker upgrade
   local pid socket; pid=$(main_pid)
   socket=$(stat -c %i /run/agentmon/agentmond.sock)
   echo '# changed by the administrator' >>/etc/agentmon/agentmond.yaml
