@@ -115,6 +115,8 @@ struct linux_binprm {
   struct file *file;
   int argc;
   const char *filename;
+  const char *interp;
+  unsigned int interp_flags;
 };
 
 struct seq_file;
@@ -149,5 +151,8 @@ struct bpf_sock_addr_kern {
 /* include/linux/sched.h, include/linux/sched/signal.h */
 #define PF_KTHREAD 0x00200000
 #define SIGNAL_GROUP_EXIT 0x00000004
+/* include/linux/binfmts.h */
+#define BINPRM_FLAGS_PRESERVE_ARGV0 0x8
+#define SIGKILL 9
 
 #endif

@@ -25,6 +25,8 @@ typedef long long am_s64;
 #define AM_PATH_MAX 4096u        /* bytes of one path kept */
 #define AM_RING_BYTES (8u << 20) /* all of it counts as the daemon's memory */
 #define AM_SESSIONS_MAX 4096u
+#define AM_PERMITS_MAX 32768u /* threads of sessions that have asked for an exec */
+#define AM_HEAD_MAX 8192u     /* what interpreters put in front of a script's arguments: 5 of them at most */
 
 enum am_type {
   AM_EXEC = 1,
@@ -49,6 +51,8 @@ enum am_type {
 #define AM_F_AS_ASKED 0x8u    /* names as the program gave them; outcome not known */
 #define AM_F_FIRST_ONLY 0x10u /* the source sees only first accesses: count is at least */
 #define AM_F_CORE 0x20u       /* exit: core dumped */
+#define AM_F_ARGV_OTHER 0x40u /* exec, killed: its arguments are not those that were judged */
+#define AM_F_NO_PERMIT 0x80u  /* exec, killed: nobody has judged it */
 
 struct am_header {
   am_u16 type;   /* enum am_type */
@@ -146,6 +150,22 @@ struct am_ring_state {
   am_u32 pad;
 };
 
+struct am_permit { /* arguments as they were judged: all of them, and those after the first; SipHash */
+  am_u64 all_hash;
+  am_u64 tail_hash;
+  am_u32 all_bytes; /* each argument with its NUL, AM_ARGV_MAX at most */
+  am_u32 tail_bytes;
+  am_u32 tgid;
+  am_u32 flags; /* AM_PERMIT_* */
+};
+
+#define AM_PERMIT_CUT 0x1u /* more may follow: it was not judged */
+#define AM_PERMIT_ANY 0x2u /* whatever the arguments: nothing was stopped at that moment */
+
+struct am_verified {       /* a session whose execs need permits */
+  am_u64 lenient_until_ns; /* CLOCK_BOOTTIME: before, one without a permit passes */
+};
+
 struct am_key { /* a process */
   am_u64 start_ns;
   am_u32 pid;
@@ -174,6 +194,8 @@ AM_ABI_ASSERT(struct am_file, 88);
 AM_ABI_ASSERT(struct am_sock, 80);
 AM_ABI_ASSERT(struct am_sock_result, 88);
 AM_ABI_ASSERT(struct am_unix, 64);
+AM_ABI_ASSERT(struct am_permit, 32);
+AM_ABI_ASSERT(struct am_verified, 8);
 AM_ABI_ASSERT(struct am_key, 16);
 AM_ABI_ASSERT(struct am_task, 48);
 

@@ -16,6 +16,9 @@ namespace agentmon {
 namespace {
 
 constexpr absl::Duration kHolderPause = absl::Seconds(1);  // between tries to start one
+// Within this an exec has begun that was let go before its session was verified (by a daemon that is gone, or
+// by a policy that stopped nothing).
+constexpr absl::Duration kLenient = absl::Seconds(5);
 
 }  // namespace
 
@@ -50,6 +53,7 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskR
   NotifyProbe::Options notify;
   notify.dedupe = dedupe;
   notify.permits = permits;
+  if (set->process_ != nullptr) notify.verifier = set->process_->verifier();
   if (set->holder_ != nullptr) {
     notify.shared = &set->holder_->shared();
     set->notify_ = std::make_unique<NotifyProbe>(core, notify);
@@ -115,6 +119,8 @@ void ObservationSet::RemoveSession(uint64_t cgroup_id) {
     if (process_ != nullptr) process_->Unwatch(static_cast<uint32_t>(cgroup_id));
     return tree_.ForgetSession(cgroup_id);
   }
+  gates_.erase(cgroup_id);
+  if (process_ != nullptr) process_->Unverify(cgroup_id);
   if (network_ != nullptr) network_->RemoveCgroup(cgroup_id);
   if (const absl::Status s = ring_->RemoveSession(cgroup_id); !s.ok() && !absl::IsNotFound(s)) {
     LogWarning(s.message());
@@ -149,7 +155,10 @@ void ObservationSet::TakeOverListeners(
       const auto unseen = holder_->TakeOver(held.cgroup_id);
       if (unseen.ok()) CountUnseen(held.cgroup_id, "the daemon was away", *unseen);
       // Also when the holder is gone: then nobody else answers.
-      taken = notify_->AddListener(held.cgroup_id, std::move(held.listener), gate_of(held.cgroup_id));
+      const std::shared_ptr<Gate> gate = gate_of(held.cgroup_id);
+      if (gate != nullptr) gates_[held.cgroup_id] = gate;
+      VerifyExecs(held.cgroup_id, kLenient);
+      taken = notify_->AddListener(held.cgroup_id, std::move(held.listener), gate);
     }
     if (!taken.ok()) holder_->Remove(held.cgroup_id).IgnoreError();
   }
@@ -220,14 +229,25 @@ absl::Status ObservationSet::RestartHolder() {
   return WatchHolder();
 }
 
+void ObservationSet::VerifyExecs(uint64_t cgroup_id, absl::Duration lenient) {
+  const auto gate = gates_.find(cgroup_id);
+  if (process_ == nullptr || gate == gates_.end()) return;
+  // Where nothing is stopped, calls go on unseen when looking at them hangs: no permit is written then.
+  if (!gate->second->enforces()) return process_->Unverify(cgroup_id);
+  if (const absl::Status s = process_->Verify(cgroup_id, lenient); !s.ok()) LogWarning(s.message());
+}
+
 void ObservationSet::PolicyChanged(uint64_t cgroup_id) {
   if (fanotify_ != nullptr) fanotify_->PolicyChanged(cgroup_id);
+  VerifyExecs(cgroup_id, kLenient);
 }
 
 absl::Status ObservationSet::AddListener(uint64_t cgroup_id, UniqueFd listener, std::shared_ptr<Gate> gate) {
   if (notify_ == nullptr || holder_lost_) return absl::UnavailableError(missing_[v1::NOTIFY]);
   RETURN_IF_ERROR(CheckSeccompListener(listener.get()));
   RETURN_IF_ERROR(holder_->Add(cgroup_id, listener.get(), gate != nullptr && gate->armed()));
+  if (gate != nullptr) gates_[cgroup_id] = gate;
+  VerifyExecs(cgroup_id, absl::ZeroDuration());
   return notify_->AddListener(cgroup_id, std::move(listener), std::move(gate));
 }
 

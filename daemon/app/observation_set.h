@@ -77,6 +77,7 @@ class ObservationSet : public Observation {
   void OnHolderGone();
   absl::Status RestartHolder();
   void CountUnseen(uint64_t cgroup_id, absl::string_view why, uint64_t calls);
+  void VerifyExecs(uint64_t cgroup_id, absl::Duration lenient);
   void Missing(v1::Source source, absl::Status status);
   v1::SourceState StateOf(v1::Source source, const Probe* probe) const;
 
@@ -92,6 +93,7 @@ class ObservationSet : public Observation {
   Unseen unseen_;
   AnswerProgress answers_;
   bool holder_lost_ = false;
+  std::map<uint64_t, std::shared_ptr<Gate>> gates_;             // of sessions whose calls are asked
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for tasks that come late
   std::map<v1::Source, std::string> missing_;                   // why
   // The kernel side of collecting a tree is one flag: one tree at a time.

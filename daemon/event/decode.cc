@@ -78,6 +78,22 @@ void SplitArgv(absl::string_view area, uint32_t argc, v1::Exec* exec) {
   }
 }
 
+// Of an exec that was killed before it began.
+void AddVerdict(uint32_t flags, Event* event) {
+  if ((flags & (AM_F_ARGV_OTHER | AM_F_NO_PERMIT)) == 0) return;
+  const bool changed = (flags & AM_F_ARGV_OTHER) != 0;
+  v1::Judgement* judgement = event->mutable_judgement();
+  judgement->set_decision(v1::DENY);
+  judgement->set_layer("built-in");
+  judgement->set_file("built-in");
+  judgement->set_rule(changed ? "arguments changed after they were judged"
+                              : "a program that nobody has judged");
+  judgement->set_message(changed ? "the arguments were rewritten while the program was started: it was killed"
+                                 : "a program was started past the policy: it was killed");
+  judgement->set_enforced(true);
+  judgement->set_mechanism("verifier");
+}
+
 bool DecodeExec(absl::Span<const uint8_t> bytes, Event* event) {
   am_exec rec;
   Tail tail{{}};
@@ -97,6 +113,7 @@ bool DecodeExec(absl::Span<const uint8_t> bytes, Event* event) {
   exec->set_argv_bytes(rec.argv_total);
   exec->set_argv_cut((rec.h.flags & AM_F_ARGV_CUT) != 0);
   SplitArgv(argv, rec.argc, exec);
+  AddVerdict(rec.h.flags, event);
   return true;
 }
 

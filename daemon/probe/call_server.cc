@@ -47,7 +47,7 @@ NotifyAnswer CallServer::Capture(const Listener& listener, const seccomp_notif& 
   caller_ = identities_.Find(tid_);
   NotifyAnswer answer;
   if (call->act == FileAct::kExec) {
-    if (listener.closed()) answer = CaptureExec(listener, *call, request);
+    answer = Exec(listener, *call, request);
   } else {
     answer = CaptureFile(listener, *call, request);
   }
@@ -132,6 +132,21 @@ NotifyAnswer CallServer::Mediate(const Listener& listener, const MediatedCall& c
   return {false, result_.error};
 }
 
+NotifyAnswer CallServer::Exec(const Listener& listener, const MediatedCall& call,
+                              const seccomp_notif& request) {
+  if (listener.gate == nullptr || !listener.gate->armed()) return {};
+  NotifyAnswer answer;
+  if (listener.closed()) {
+    answer = CaptureExec(listener, call, request);
+  } else if (deps_.verifier != nullptr && !deps_.verifier->PermitAny(tid_, caller_.tgid)) {
+    answer = {false, EAGAIN};
+  }
+  // What ended before its permit was written takes none away.
+  if (deps_.verifier != nullptr && !NotifyIdValid(listener.fd.get(), request.id))
+    deps_.verifier->Forget(tid_);
+  return answer;
+}
+
 NotifyAnswer CallServer::CaptureExec(const Listener& listener, const MediatedCall& call,
                                      const seccomp_notif& request) {
   ExecCall exec;
@@ -159,6 +174,8 @@ NotifyAnswer CallServer::CaptureExec(const Listener& listener, const MediatedCal
       return {false, EACCES};
     }
   }
+  if (deps_.verifier != nullptr && !deps_.verifier->Permit(tid_, caller_.tgid, exec.argv, exec.argv_cut))
+    return {false, EAGAIN};
   if (deps_.permits != nullptr) deps_.permits->Put(tid_, std::move(permit));
   return {};
 }

@@ -10,6 +10,7 @@
 #include "daemon/event/event.h"
 #include "daemon/probe/call_table.h"
 #include "daemon/probe/exec_permits.h"
+#include "daemon/probe/exec_verifier.h"
 #include "daemon/probe/file_call.h"
 #include "daemon/probe/file_path.h"
 #include "daemon/probe/notify_pool.h"
@@ -22,8 +23,9 @@ namespace agentmon {
 struct CallServerDeps {
   CallTable calls;
   std::shared_ptr<RecordQueue> queue;
-  std::shared_ptr<OpenDedupe> dedupe;    // may be null
-  std::shared_ptr<ExecPermits> permits;  // may be null
+  std::shared_ptr<OpenDedupe> dedupe;      // may be null
+  std::shared_ptr<ExecPermits> permits;    // may be null
+  std::shared_ptr<ExecVerifier> verifier;  // may be null
 };
 
 // Where nothing is stopped every call goes on. Else: calls that change names or files are performed by the
@@ -39,6 +41,7 @@ class CallServer : public NotifyServer {
  private:
   NotifyAnswer CaptureFile(const Listener& listener, const MediatedCall& call, const seccomp_notif& request);
   NotifyAnswer Mediate(const Listener& listener, const MediatedCall& call, const seccomp_notif& request);
+  NotifyAnswer Exec(const Listener& listener, const MediatedCall& call, const seccomp_notif& request);
   NotifyAnswer CaptureExec(const Listener& listener, const MediatedCall& call, const seccomp_notif& request);
   Gate::Answer JudgePayload(const Listener& listener, const std::string& exe,
                             absl::Span<const absl::string_view> argv);

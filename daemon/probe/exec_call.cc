@@ -37,15 +37,17 @@ bool ReadAddresses(pid_t tid, uint64_t list, size_t pointer_bytes, std::vector<u
   return true;
 }
 
-// One argument may be longer than a path.
-bool ReadArgument(pid_t tid, uint64_t address, size_t most, std::string* out) {
+// One argument may be longer than a path. Of one that does not fit with its NUL the first `most` bytes.
+bool ReadArgument(pid_t tid, uint64_t address, size_t most, std::string* out, bool* cut) {
   std::string piece;
   while (out->size() < most) {
     const ReadResult result = ReadCallerString(tid, address + out->size(), &piece);
     if (result == ReadResult::kFault) return false;
     out->append(piece);
-    if (result == ReadResult::kOk) return true;
+    if (result == ReadResult::kOk && out->size() < most) return true;
   }
+  out->resize(most);
+  *cut = true;
   return true;
 }
 
@@ -84,7 +86,7 @@ bool CaptureExec(const MediatedCall& call, const seccomp_notif& request, ExecCal
       break;
     }
     std::string argument;
-    if (!ReadArgument(tid, address, AM_ARGV_MAX - total, &argument)) return false;
+    if (!ReadArgument(tid, address, AM_ARGV_MAX - total, &argument, &out->argv_cut)) return false;
     total += argument.size() + 1;
     out->argv.push_back(std::move(argument));
   }

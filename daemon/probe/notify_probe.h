@@ -8,6 +8,7 @@
 #include "common/base/unique_fd.h"
 #include "daemon/probe/call_table.h"
 #include "daemon/probe/exec_permits.h"
+#include "daemon/probe/exec_verifier.h"
 #include "daemon/probe/notify_pool.h"
 #include "daemon/probe/open_dedupe.h"
 #include "daemon/probe/probe.h"
@@ -24,9 +25,10 @@ class NotifyProbe : public Probe {
   struct Options {
     int lanes = 2;  // serving threads; one more guards them
     size_t queue_bytes = size_t{8} << 20;
-    NotifyShared* shared = nullptr;        // with the holder; null: none
-    std::shared_ptr<OpenDedupe> dedupe;    // is told of opens for writing; may be null
-    std::shared_ptr<ExecPermits> permits;  // is told of execs that were judged; may be null
+    NotifyShared* shared = nullptr;          // with the holder; null: none
+    std::shared_ptr<OpenDedupe> dedupe;      // is told of opens for writing; may be null
+    std::shared_ptr<ExecPermits> permits;    // is told of execs that were judged; may be null
+    std::shared_ptr<ExecVerifier> verifier;  // the same; may be null
   };
   // Core thread. `core` must outlive the probe.
   NotifyProbe(TaskRunner& core, Options options) : core_(core), options_(std::move(options)) {}

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bpf/process.skel.h"
+#include "common/base/log.h"
 #include "common/base/status.h"
 
 namespace agentmon {
@@ -36,14 +37,23 @@ absl::StatusOr<std::unique_ptr<ProcessProbe>> ProcessProbe::Create(BpfRing& ring
 }
 
 absl::Status ProcessProbe::Load() {
-  ASSIGN_OR_RETURN(bpf_, LoadSkeleton<process_bpf>("process programs", [this](process_bpf* bpf) {
+  ASSIGN_OR_RETURN(const PermitKey key, NewPermitKey());
+  ASSIGN_OR_RETURN(bpf_, LoadSkeleton<process_bpf>("process programs", [this, &key](process_bpf* bpf) {
                      bpf->rodata->page_bytes = static_cast<uint32_t>(sysconf(_SC_PAGESIZE));
                      bpf->rodata->exit_tells_group_dead = ExitTellsGroupDead();
+                     bpf->rodata->permit_key[0] = key.words[0];
+                     bpf->rodata->permit_key[1] = key.words[1];
                      bpf_map__set_max_entries(bpf->maps.scratch,
                                               static_cast<uint32_t>(libbpf_num_possible_cpus()));
                      return ring_.Share(bpf);
                    }));
   ASSIGN_OR_RETURN(tasks_, KernelTasks::Create(ring_.session_level()));
+  auto verifier = ExecVerifier::Create(*bpf_, key);
+  if (!verifier.ok()) {
+    LogWarning("arguments of execs are not verified: ", verifier.status().message());
+  } else {
+    verifier_ = *std::move(verifier);
+  }
   return absl::OkStatus();
 }
 
@@ -57,6 +67,16 @@ absl::Status ProcessProbe::Attach(RecordSink& sink) {
     return BpfError(-error, "attach process programs");
   }
   return absl::OkStatus();
+}
+
+absl::Status ProcessProbe::Verify(uint64_t cgroup_id, absl::Duration lenient) {
+  if (verifier_ == nullptr) return absl::OkStatus();
+  bpf_->bss->verifying = 1;  // for ever: permits may be left
+  return verifier_->Add(cgroup_id, lenient);
+}
+
+void ProcessProbe::Unverify(uint64_t cgroup_id) {
+  if (verifier_ != nullptr) verifier_->Remove(cgroup_id);
 }
 
 ProbeStats ProcessProbe::Stats() const {

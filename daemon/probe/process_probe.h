@@ -10,10 +10,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "daemon/event/process_key.h"
 #include "daemon/event/seed_process.h"
 #include "daemon/probe/bpf_load.h"
 #include "daemon/probe/bpf_ring.h"
+#include "daemon/probe/exec_verifier.h"
 #include "daemon/probe/kernel_tasks.h"
 #include "daemon/probe/probe.h"
 
@@ -51,6 +53,12 @@ class ProcessProbe : public Probe {
   // A process of the watched tree is still running.
   bool Watches(uint32_t number) const;
 
+  // From now on execs of this session need permits of verifier(): see there.
+  absl::Status Verify(uint64_t cgroup_id, absl::Duration lenient);
+  void Unverify(uint64_t cgroup_id);
+  // Null where arguments cannot be verified.
+  const std::shared_ptr<ExecVerifier>& verifier() const { return verifier_; }
+
   // Every process that is in a session of the ring now, or watched.
   absl::StatusOr<std::vector<SeedProcess>> ListSessionProcesses() const;
   // Every process on the host.
@@ -68,6 +76,7 @@ class ProcessProbe : public Probe {
   BpfRing& ring_;
   UniqueSkeleton<process_bpf> bpf_;
   std::unique_ptr<KernelTasks> tasks_;
+  std::shared_ptr<ExecVerifier> verifier_;
 };
 
 }  // namespace agentmon

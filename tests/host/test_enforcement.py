@@ -254,6 +254,7 @@ def test_over_kills_of_the_daemon_nothing_denied_succeeds_and_nobody_waits_long(
     code = """
 import os, time
 leaked = 0; worst = 0.0; denied = 0
+open('began', 'w').close()
 while not os.path.exists('stop'):
     began = time.monotonic()
     try: open('secret/f').read(); leaked += 1
@@ -268,7 +269,7 @@ print(leaked, denied > 100, worst < 5)
         own_daemon.run(*python(code), cwd=work, options=policy(work, SECRET), timeout=120)))
     run.start()
     try:
-        wait_until(lambda: own_daemon.status()["sessions"] == 1, 20, "it runs")
+        wait_until(lambda: (work / "began").exists(), 20, "it runs")
         for _ in range(5):
             own_daemon.kill()
             own_daemon.start()
