@@ -58,9 +58,9 @@ void EventLoop::RunPosted() {
 }
 
 int EventLoop::OnTime(sd_event_source* source, uint64_t, void* userdata) {
-  const std::unique_ptr<Task> task(static_cast<Task*>(userdata));
-  sd_event_source_unref(source);
-  (*task)();
+  const Task task = std::move(*static_cast<Task*>(userdata));
+  sd_event_source_unref(source);  // frees it after this
+  task();
   return 0;
 }
 
@@ -69,11 +69,17 @@ void EventLoop::PostAfter(absl::Duration delay, Task task) {
   const uint64_t usec = static_cast<uint64_t>(std::max<int64_t>(absl::ToInt64Microseconds(delay), 0));
   // Accuracy of a tenth, up to a second: timers that are near each other share one wake-up.
   const uint64_t accuracy = std::min<uint64_t>(usec / 10, 1'000'000) + 1000;
-  const int r = sd_event_add_time_relative(loop_, nullptr, CLOCK_MONOTONIC, usec, accuracy, OnTime, held);
+  sd_event_source* source = nullptr;
+  const int r = sd_event_add_time_relative(loop_, &source, CLOCK_MONOTONIC, usec, accuracy, OnTime, held);
   if (r < 0) {
     LogError("timer: ", ErrnoStatus(-r, "add").message());
     delete held;
+    return;
   }
+  // The loop's from here on, and with it the task: also of timers that never come.
+  sd_event_source_set_destroy_callback(source, [](void* task) { delete static_cast<Task*>(task); });
+  sd_event_source_set_floating(source, 1);
+  sd_event_source_unref(source);
 }
 
 int EventLoop::OnIo(sd_event_source*, int, uint32_t, void* userdata) {
