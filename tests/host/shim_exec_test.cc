@@ -198,9 +198,10 @@ TEST_CASE("a refused Attach or Arm starts no agent") {
   CHECK(access(ran.c_str(), F_OK) != 0);
 }
 
-// The plan refuses bpf and keeps signals in, and both are to be tried.
+// The plan refuses bpf and keeps signals in, and both are to be tried. Without a listener: the filter refuses
+// by itself, where this daemon would let everything go on.
 grpc::Status AnswerPlan(v1::AttachResponse* response) {
-  response->set_notify(true);
+  response->set_notify(false);
   v1::ShimPlan& plan = *response->mutable_plan();
   plan.add_refuse_calls("bpf");
   plan.set_landlock_scope(LandlockAbi() >= kLandlockScopeAbi);
