@@ -3,6 +3,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/policy/builtin.h"
 #include "common/policy/loader.h"
 
 namespace agentmon::policy {
@@ -377,6 +378,16 @@ bool IsUtf8(absl::string_view text) {
 }
 
 }  // namespace
+
+v1::Judgement BuiltinDenial(absl::string_view rule, absl::string_view message) {
+  v1::Judgement judgement;
+  judgement.set_decision(v1::DENY);
+  judgement.set_layer(kBuiltinFile);
+  judgement.set_file(kBuiltinFile);
+  judgement.set_rule(std::string(rule));
+  judgement.set_message(std::string(message));
+  return judgement;
+}
 
 v1::Judgement ToJudgement(const Snapshot& snapshot, const Verdict& verdict, const Subject& subject) {
   const VerdictText text = Describe(snapshot, verdict, subject);

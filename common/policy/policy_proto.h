@@ -22,5 +22,7 @@ void ToProto(const Diagnostics& diagnostics, google::protobuf::RepeatedPtrField<
 
 // What an event's row keeps of a verdict. enforced is the caller's to say.
 v1::Judgement ToJudgement(const Snapshot& snapshot, const Verdict& verdict, const Subject& subject);
+// The same of what no policy opens. Both texts are UTF-8.
+v1::Judgement BuiltinDenial(absl::string_view rule, absl::string_view message);
 
 }  // namespace agentmon::policy

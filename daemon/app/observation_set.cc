@@ -104,7 +104,7 @@ absl::Status ObservationSet::AddSession(uint64_t cgroup_id, int own_fd) {
 }
 
 void ObservationSet::RemoveSession(uint64_t cgroup_id) {
-  if (holder_ != nullptr) holder_->Remove(cgroup_id).IgnoreError();
+  if (holder_ != nullptr) RemoveGroup(cgroup_id);
   if (notify_ != nullptr) {
     notify_->RemoveListener(cgroup_id);
     notify_->Drain();
@@ -162,6 +162,15 @@ void ObservationSet::TakeOverListeners(
     }
     if (!taken.ok()) holder_->Remove(held.cgroup_id).IgnoreError();
   }
+  // Those of sessions that could not be taken over stay with the holder, which denies what they ask.
+  for (const uint64_t cgroup_id : holder_->GroupsLeft()) {
+    if (!is_session(cgroup_id)) RemoveGroup(cgroup_id);
+  }
+}
+
+void ObservationSet::RemoveGroup(uint64_t cgroup_id) {
+  holder_->TakeGroup(cgroup_id);  // and closes it
+  holder_->Remove(cgroup_id).IgnoreError();
 }
 
 void ObservationSet::CountUnseen(uint64_t cgroup_id, absl::string_view why, uint64_t calls) {
@@ -219,11 +228,12 @@ absl::Status ObservationSet::RestartHolder() {
   RETURN_IF_ERROR(holder_->Restart());
   absl::Status given;
   if (notify_ != nullptr) {
-    notify_->EachListener([&](uint64_t cgroup_id, int fd, bool closed) {
-      given.Update(holder_->Add(cgroup_id, fd, closed));
-      const int group = fanotify_ == nullptr ? -1 : fanotify_->GroupOf(cgroup_id);
-      if (group >= 0) given.Update(holder_->AddGroup(cgroup_id, group));
-    });
+    notify_->EachListener(
+        [&](uint64_t cgroup_id, int fd, bool closed) { given.Update(holder_->Add(cgroup_id, fd, closed)); });
+  }
+  if (fanotify_ != nullptr) {
+    fanotify_->EachAsked(
+        [&](uint64_t cgroup_id, int group, uint64_t) { given.Update(holder_->AddGroup(cgroup_id, group)); });
   }
   RETURN_IF_ERROR(given);
   return WatchHolder();

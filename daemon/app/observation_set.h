@@ -76,6 +76,8 @@ class ObservationSet : public Observation {
   void OnHolder();
   void OnHolderGone();
   absl::Status RestartHolder();
+  // What the holder keeps of this cgroup, listener and group.
+  void RemoveGroup(uint64_t cgroup_id);
   void CountUnseen(uint64_t cgroup_id, absl::string_view why, uint64_t calls);
   void VerifyExecs(uint64_t cgroup_id, absl::Duration lenient);
   void Missing(v1::Source source, absl::Status status);

@@ -131,8 +131,10 @@ absl::StatusOr<CallerCredentials> ReadCallerCredentials(pid_t tid) {
   out.fsuid = static_cast<uid_t>(uids[3]);
   out.fsgid = static_cast<gid_t>(gids[3]);
   out.capabilities = capabilities[0];
-  const bool one_user = uids[0] == uids[3] && uids[1] == uids[3] && uids[2] == uids[3];
-  out.lasting = one_user && uids[3] != 0 && no_new_privs && permitted[0] == 0;
+  const auto are_one = [](const std::vector<uint64_t>& ids) {
+    return ids[0] == ids[3] && ids[1] == ids[3] && ids[2] == ids[3];
+  };
+  out.lasting = are_one(uids) && are_one(gids) && uids[3] != 0 && no_new_privs && permitted[0] == 0;
   return out;
 }
 

@@ -16,7 +16,7 @@ struct CallerCredentials {
   std::vector<gid_t> groups;
   uint64_t capabilities = 0;  // effective, bit N = capability N
   mode_t umask = 022;
-  // No call that it may make changes who it is: one user only, no_new_privs, no capability.
+  // No call that it may make changes who it is: one user and group only, no_new_privs, no capability.
   bool lasting = false;
 };
 

@@ -108,7 +108,7 @@ BrokerResult ChangeName(const BrokeredCall& call, const CallerBase& base, const 
   const uint32_t operations = OperationsOf(call);
   BrokerResult result = Answered(BrokerAnswer::kDone, 0, place.path, "");
   if (call.act == FileAct::kSymlink) result.new_path = call.target;
-  if (judge(operations, place.path, "", operations == policy::kRmdir))
+  if (judge.stops(operations, place.path, "", operations == policy::kRmdir))
     return Stopped(ErrorWithoutPolicy(call.act, place), place.path, result.new_path);
   const int directory = place.directory.get();
   const char* leaf = place.leaf.c_str();
@@ -125,8 +125,11 @@ BrokerResult ChangeName(const BrokeredCall& call, const CallerBase& base, const 
     case FileAct::kMknod:
       result.error = ErrorOf(syscall(SYS_mknodat, directory, leaf, call.mode, call.device));
       break;
-    default:
+    case FileAct::kSymlink:
       result.error = ErrorOf(symlinkat(call.target.c_str(), directory, leaf));
+      break;
+    default:
+      result.error = ENOSYS;
       break;
   }
   return result;
@@ -145,9 +148,9 @@ BrokerResult Rename(const BrokeredCall& call, const CallerBase& from, const Call
            S_ISDIR(st.st_mode);
   };
   BrokerResult result = Answered(BrokerAnswer::kDone, 0, source.path, target.path);
-  bool stop = judge(policy::kRename, source.path, target.path, is_directory(source));
+  bool stop = judge.stops(policy::kRename, source.path, target.path, is_directory(source));
   if (!stop && (call.at_flags & kExchange) != 0)
-    stop = judge(policy::kRename, target.path, source.path, is_directory(target));
+    stop = judge.stops(policy::kRename, target.path, source.path, is_directory(target));
   if (stop) return Stopped(ErrorWithoutPolicy(call.act, source), source.path, target.path);
   result.error =
       ErrorOf(syscall(SYS_renameat2, source.directory.get(), source.leaf.c_str(), target.directory.get(),
@@ -165,41 +168,47 @@ BrokerResult Link(const BrokeredCall& call, const CallerBase& from, const Caller
   if (target.error != 0) return Failed(target.error);
   if (target.leaf.empty()) return Failed(EEXIST);
   BrokerResult result = Answered(BrokerAnswer::kDone, 0, object.path, target.path);
-  if (judge(policy::kLink, object.path, target.path, false))
+  if (judge.stops(policy::kLink, object.path, target.path, false))
     return Stopped(ErrorWithoutPolicy(call.act, target), object.path, target.path);
   result.error = ErrorOf(linkat(AT_FDCWD, HeldPath(object.fd.get()).text, target.directory.get(),
                                 target.leaf.c_str(), AT_SYMLINK_FOLLOW));
   return result;
 }
 
-// chmod, chown, truncate: an object.
-BrokerResult ChangeObject(const BrokeredCall& call, const CallerBase& base, const FileJudge& judge) {
-  const bool no_follow = (call.at_flags & AT_SYMLINK_NOFOLLOW) != 0;
-  const FoundObject object = FindObject(base, !no_follow);
-  if (object.error != 0) return Failed(object.error);
-  if (!absl::StartsWith(object.path, "/"))
-    return Answered(BrokerAnswer::kContinue, 0, object.path, "");  // nameless
-  BrokerResult result = Answered(BrokerAnswer::kDone, 0, object.path, "");
-  if (judge(OperationsOf(call), object.path, "", S_ISDIR(object.st.st_mode)))
-    return Answered(BrokerAnswer::kStopped, EACCES, object.path, "");
+int Change(const BrokeredCall& call, const FoundObject& object) {
   const HeldPath held(object.fd.get());
   if (call.act == FileAct::kChmod) {
     // Linux keeps no mode of a link.
-    result.error =
-        S_ISLNK(object.st.st_mode) ? EOPNOTSUPP : ErrorOf(fchmodat(AT_FDCWD, held.text, call.mode, 0));
-  } else if (call.act == FileAct::kChown) {
-    result.error = ErrorOf(fchownat(object.fd.get(), "", static_cast<uid_t>(call.uid),
-                                    static_cast<gid_t>(call.gid), AT_EMPTY_PATH));
-  } else if (call.by_fd) {
-    return Answered(BrokerAnswer::kContinue, 0,
-                    object.path);  // it was asked for when it was opened for writing
-  } else {
-    rlimit limit{};
-    const bool too_large =
-        prlimit(call.tgid, RLIMIT_FSIZE, nullptr, &limit) == 0 && call.size > limit.rlim_cur;
-    result.error = too_large ? EFBIG : ErrorOf(truncate(held.text, static_cast<off_t>(call.size)));
+    return S_ISLNK(object.st.st_mode) ? EOPNOTSUPP : ErrorOf(fchmodat(AT_FDCWD, held.text, call.mode, 0));
   }
-  return result;
+  if (call.act == FileAct::kChown) {
+    return ErrorOf(fchownat(object.fd.get(), "", static_cast<uid_t>(call.uid), static_cast<gid_t>(call.gid),
+                            AT_EMPTY_PATH));
+  }
+  rlimit limit{};
+  if (prlimit(call.tgid, RLIMIT_FSIZE, nullptr, &limit) == 0 && call.size > limit.rlim_cur) return EFBIG;
+  return ErrorOf(truncate(held.text, static_cast<off_t>(call.size)));
+}
+
+// chmod, chown, truncate: an object. Judged between the look-up and the act, since asking about other names
+// looks at directories that the caller may not see.
+BrokerResult ChangeObject(const BrokeredCall& call, const CallerBase& base,
+                          const CallerCredentials& credentials, const FileJudge& judge) {
+  FoundObject object;
+  object.error = EACCES;
+  if (const ActingFor acting(credentials); acting.Took())
+    object = FindObject(base, (call.at_flags & AT_SYMLINK_NOFOLLOW) == 0);
+  if (object.error != 0) return Failed(object.error);
+  if (!absl::StartsWith(object.path, "/"))
+    return Answered(BrokerAnswer::kContinue, 0, object.path, "");  // nameless
+  const uint32_t operations = OperationsOf(call);
+  if (judge.stops(operations, object.path, "", S_ISDIR(object.st.st_mode)) ||
+      judge.stops_other_names(operations, object.path, object.st))
+    return Answered(BrokerAnswer::kStopped, EACCES, object.path, "");
+  // It was asked for when it was opened for writing.
+  if (call.by_fd && call.act == FileAct::kTruncate) return Answered(BrokerAnswer::kContinue, 0, object.path);
+  const ActingFor acting(credentials);
+  return Answered(BrokerAnswer::kDone, acting.Took() ? Change(call, object) : EACCES, object.path, "");
 }
 
 // Where an open with O_CREAT would make a file: behind links that lead to nothing yet.
@@ -256,7 +265,7 @@ BrokerResult FileBroker::Open(const BrokeredCall& call, const FileJudge& judge) 
     result.only_reads = true;  // O_CREAT alone
     return result;
   }
-  if (judge(operations, result.path, "", false)) {
+  if (judge.stops(operations, result.path, "", false)) {
     result.answer = BrokerAnswer::kStopped;
     result.error = EACCES;
   }
@@ -282,9 +291,6 @@ BrokerResult FileBroker::Handle(const BrokeredCall& call, const FileJudge& judge
     case FileAct::kOpen:
     case FileAct::kCreat:
       return Open(call, judge);
-    case FileAct::kOpenHow:
-      // Its flags lie in memory that other threads of the caller can change. Programs that use it fall back.
-      return Failed(ENOSYS);
     default:
       break;
   }
@@ -301,6 +307,9 @@ BrokerResult FileBroker::Handle(const BrokeredCall& call, const FileJudge& judge
   }
   const auto credentials = CredentialsOf(call);
   if (!credentials.ok()) return Failed(EACCES);
+  const bool changes_object =
+      call.act == FileAct::kChmod || call.act == FileAct::kChown || call.act == FileAct::kTruncate;
+  if (changes_object) return ChangeObject(call, base, *credentials, judge);
   const ActingFor acting(*credentials);
   if (!acting.Took()) return Failed(EACCES);
   switch (call.act) {
@@ -308,10 +317,6 @@ BrokerResult FileBroker::Handle(const BrokeredCall& call, const FileJudge& judge
       return Rename(call, base, to, judge);
     case FileAct::kLink:
       return Link(call, base, to, judge);
-    case FileAct::kChmod:
-    case FileAct::kChown:
-    case FileAct::kTruncate:
-      return ChangeObject(call, base, judge);
     default:
       return ChangeName(call, base, judge);
   }

@@ -52,8 +52,13 @@ struct BrokerResult {
 };
 
 // What is asked of the policy: true = it stops the act. operations: policy::FileOp bits.
-using FileJudge = std::function<bool(uint32_t operations, absl::string_view path, absl::string_view new_path,
-                                     bool directory)>;
+struct FileJudge {
+  std::function<bool(uint32_t operations, absl::string_view path, absl::string_view new_path, bool directory)>
+      stops;
+  // An object that has other names as well; asked with the thread's own rights.
+  std::function<bool(uint32_t operations, absl::string_view path, const struct stat& object)>
+      stops_other_names;
+};
 
 // One thread's own; that thread has called PrepareToActForCallers(). May wait for a file system.
 class FileBroker {

@@ -245,6 +245,12 @@ UniqueFd HolderClient::TakeGroup(uint64_t cgroup_id) {
   return group;
 }
 
+std::vector<uint64_t> HolderClient::GroupsLeft() const {
+  std::vector<uint64_t> left;
+  for (const auto& [cgroup_id, group] : groups_) left.push_back(cgroup_id);
+  return left;
+}
+
 absl::Status HolderClient::AddGroup(uint64_t cgroup_id, int group) {
   const HolderMessage message{.type = HolderMessageType::kAddGroup, .cgroup_id = cgroup_id};
   return WithContext(SendHolderMessage(connection_.get(), message, group), "give the group to the holder");

@@ -30,6 +30,7 @@ class HolderClient {
   // The fanotify groups that it keeps: their questions wait for TakeGroup, for kPatience_ms of the holder.
   // Once for each cgroup; an invalid descriptor = it has none.
   UniqueFd TakeGroup(uint64_t cgroup_id);
+  std::vector<uint64_t> GroupsLeft() const;  // that nobody has taken
   // Returns once the holder answers this listener no more: to be served at once. How many requests it had
   // answered since the last daemon was lost.
   absl::StatusOr<uint64_t> TakeOver(uint64_t cgroup_id);
@@ -40,7 +41,7 @@ class HolderClient {
 
   // Gives the holder a duplicate. Before the listener is served, or a crash loses it.
   // closed: without a daemon its calls fail.
-  absl::Status Add(uint64_t cgroup_id, int listener, bool closed = false);
+  absl::Status Add(uint64_t cgroup_id, int listener, bool closed);
   // The same for a group that asks: without a daemon its answers are no.
   absl::Status AddGroup(uint64_t cgroup_id, int group);
   absl::Status Remove(uint64_t cgroup_id);

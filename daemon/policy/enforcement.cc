@@ -40,10 +40,8 @@ class Lister {
       if (what == policy::DefaultFor::kFileWrite) rule.operations = policy::kWriteOps;
       Add(absl::StrCat("default for ", policy::DefaultName(what)), {}, HowStopped(KindOf(what), rule));
     }
-    if (layer.env.given) Add("env", {}, {How::NONE, "", ""});
-    const policy::SeccompRules& s = layer.document->seccomp;
-    if (s.ptrace || s.bpf || s.kernel_modules || s.mount_namespace)
-      Add("linux.seccomp", {}, {How::NONE, "", ""});
+    if (layer.env.given) Add("env", {}, means_.armed ? Means{How::KERNEL, "shim", ""} : Means());
+    Calls(layer.document->seccomp);
     Limits(layer.document->limits);
   }
 
@@ -68,6 +66,17 @@ class Lister {
         break;
     }
     return RuleKind::kFile;
+  }
+  void Calls(const policy::SeccompRules& wanted) {
+    const std::pair<bool, const char*> families[] = {{wanted.ptrace, "ptrace"},
+                                                     {wanted.bpf, "bpf"},
+                                                     {wanted.kernel_modules, "kernel_modules"},
+                                                     {wanted.mount_namespace, "namespace"}};
+    for (const auto& [refused, family] : families) {
+      if (!refused) continue;
+      const bool holds = means_.controls.count(absl::StrCat("call.", family)) != 0;
+      Add(absl::StrCat("linux.seccomp: ", family), {}, holds ? Means{How::KERNEL, "seccomp", ""} : Means());
+    }
   }
   // A command's timeout is about requests of a client: no session lacks it.
   void Limits(const policy::ResourceLimits& limits) {
@@ -117,11 +126,13 @@ class Lister {
     const uint32_t operations = rule.operations == 0 ? policy::kAllFileOps : rule.operations;
     const bool reads = (operations & (policy::kOpen | policy::kRead)) != 0;
     const bool writes = (operations & policy::kWriteOps) != 0;
-    if (OnlyBelow(rule, {"/proc/", "/sys/"}))
+    if (SomeBelow(rule, {"/proc/", "/sys/"}))
       return {How::NONE, "", "the kernel asks nobody about files of procfs and sysfs"};
     if (!reads && !writes) return {How::NONE, "", "nothing is asked before a name is looked at"};
-    const bool devices = OnlyBelow(rule, {"/dev/"});
-    if (means_.armed && (!reads || Has(v1::FANOTIFY)) && (!writes || Has(v1::NOTIFY))) {
+    const bool devices = SomeBelow(rule, {"/dev/"});
+    // A read that was tried and went through is not asked, whatever is marked.
+    const bool asks_reads = Has(v1::FANOTIFY) && means_.controls.count("file_read") != 0;
+    if (means_.armed && (!reads || asks_reads) && (!writes || Has(v1::NOTIFY))) {
       if (devices)
         return {How::ASKED, "notify", "of devices, opens for writing only, by the name that was asked"};
       return {How::KERNEL, reads ? (writes ? "fanotify, broker" : "fanotify") : "broker", ""};
@@ -129,13 +140,13 @@ class Lister {
     const Means by_reads = Observed(v1::FANOTIFY, "fanotify"), by_writes = Observed(v1::NOTIFY, "notify");
     return !writes || by_writes.how == How::NONE ? by_reads : by_writes;
   }
-  static bool OnlyBelow(const policy::Rule& rule, std::initializer_list<absl::string_view> directories) {
-    return !rule.paths.empty() &&
-           std::all_of(rule.paths.begin(), rule.paths.end(), [&](const policy::Text& path) {
-             return std::any_of(directories.begin(), directories.end(), [&](absl::string_view directory) {
-               return absl::StartsWith(path.value, directory);
-             });
-           });
+  // What cannot be said of all paths of a rule is not said of the rule.
+  static bool SomeBelow(const policy::Rule& rule, std::initializer_list<absl::string_view> directories) {
+    return std::any_of(rule.paths.begin(), rule.paths.end(), [&](const policy::Text& path) {
+      return std::any_of(directories.begin(), directories.end(), [&](absl::string_view directory) {
+        return absl::StartsWith(path.value, directory) && !absl::StartsWith(path.value, "/dev/shm/");
+      });
+    });
   }
   static bool NamesAddresses(const policy::Rule& rule) {
     for (const policy::Text& domain : rule.domains) {

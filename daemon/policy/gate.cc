@@ -7,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/kernel/proc_fs.h"
-#include "common/policy/builtin.h"
 #include "common/policy/policy_proto.h"
 
 namespace agentmon {
@@ -114,12 +113,10 @@ Gate::Answer Gate::OtherNames(uint32_t operations, absl::string_view path, const
   if ((stopped & asked) == 0) return answer;
   answer.stop = true;
   answer.by_rule = true;
-  answer.judgement.set_decision(v1::DENY);
-  answer.judgement.set_layer(policy::kBuiltinFile);
-  answer.judgement.set_file(policy::kBuiltinFile);
-  answer.judgement.set_rule("another name of a protected file");
-  answer.judgement.set_message(absl::StrCat(
-      absl::CHexEscape(path), " is a hard link to a file that a rule protects under another name"));
+  answer.judgement = policy::BuiltinDenial(
+      "another name of a protected file",
+      absl::StrCat(absl::CHexEscape(path),
+                   " is a hard link to a file that a rule protects under another name"));
   return answer;
 }
 
@@ -135,10 +132,6 @@ Gate::Answer Gate::Exec(absl::string_view exe, absl::string_view asked,
 Gate::Answer Gate::Interpreter(absl::string_view exe) {
   Answer answer = Judge(*policy_->Get(), policy::ExecSubject(exe, {}));
   return answer.by_rule ? answer : Answer();
-}
-
-Gate::Answer Gate::Unix(uint32_t operation, absl::string_view path) {
-  return Judge(*policy_->Get(), policy::UnixSubject(operation, path));
 }
 
 void Gate::SetFirstProcess(pid_t pid) {

@@ -49,7 +49,6 @@ class Gate {
               pid_t tgid);
   // A further program of one exec, an interpreter or loader: only what a rule names is stopped.
   Answer Interpreter(absl::string_view exe);
-  Answer Unix(uint32_t operation, absl::string_view path);
 
   // Whether the session began with a policy that stops something: what stops it had to be in place before the
   // agent.

@@ -456,7 +456,7 @@ std::vector<v1::RuleEnforcement> Policies::Enforcement(const policy::Snapshot& s
                                                        const std::set<v1::Source>& sources,
                                                        const std::string& session) const {
   const auto it = sessions_.find(session);
-  SessionMeans means{sources, Enforces(snapshot), {}};
+  SessionMeans means{sources, Enforces(snapshot), {"file_read"}};  // of a session that is still to be
   if (it != sessions_.end()) means = {sources, it->second.gate->armed(), it->second.controls};
   return ListEnforcement(snapshot, means,
                          limits_of_ == nullptr ? MissingLimits() : limits_of_(session, snapshot.limits()));

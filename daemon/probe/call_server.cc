@@ -10,24 +10,13 @@
 #include "common/base/log.h"
 #include "common/kernel/refused_calls.h"
 #include "common/kernel/seccomp_listener.h"
+#include "common/policy/policy_proto.h"
 #include "common/policy/rule.h"
 #include "daemon/probe/event_record.h"
 #include "daemon/probe/exec_call.h"
 
 namespace agentmon {
 namespace {
-
-constexpr char kBuiltin[] = "built-in";
-
-v1::Judgement BuiltinDenial(absl::string_view rule, absl::string_view message) {
-  v1::Judgement judgement;
-  judgement.set_decision(v1::DENY);
-  judgement.set_layer(kBuiltin);
-  judgement.set_file(kBuiltin);
-  judgement.set_rule(std::string(rule));
-  judgement.set_message(std::string(message));
-  return judgement;
-}
 
 std::string AskedPath(const CallerBase& base) {
   const std::string start = PathOfDescriptor(base.start.get());
@@ -69,8 +58,8 @@ NotifyAnswer CallServer::Refuse(const Listener& listener, const seccomp_notif& r
   for (const auto argument : request.data.args) event.mutable_call()->add_args(argument);
   event.mutable_call()->set_arch(request.data.arch);
   KeepStop(std::move(event),
-           BuiltinDenial(absl::StrCat("calls of ", CallFamilyName(refused->family)),
-                         absl::StrCat(refused->name, " is refused in a session")),
+           policy::BuiltinDenial(absl::StrCat("calls of ", CallFamilyName(refused->family)),
+                                 absl::StrCat(refused->name, " is refused in a session")),
            "seccomp", refused->error);
   return {false, refused->error};
 }
@@ -82,6 +71,8 @@ NotifyAnswer CallServer::CaptureFile(const Listener& listener, const MediatedCal
   look_at_files_ = listener.stuck < NotifyPool::kStuckNoFiles;
   // Whether O_CREAT makes a file the broker finds out by itself.
   const CaptureResult captured = call_.Capture(call, request, {.look_at_files = look_at_files_ && !closed});
+  // openat2: its flags lie in memory that other threads of the caller can change. Programs that use it fall
+  // back.
   if (closed && call.act == FileAct::kOpenHow) return {false, ENOSYS};
   if (closed && call_.cut()) return {false, ENAMETOOLONG};
   if (captured != CaptureResult::kCall) {
@@ -106,14 +97,20 @@ NotifyAnswer CallServer::Mediate(const Listener& listener, const MediatedCall& c
   brokered.cgroup_id = listener.cgroup_id;
   brokered.tgid = caller_.tgid;
   Gate::Answer answer;
-  result_ = broker_.Handle(
-      brokered, [&](uint32_t operations, absl::string_view path, absl::string_view new_path, bool directory) {
-        if (absl::EndsWith(path, "/ptmx")) listener.gate->AddTerminalMaker(caller_.tgid);
-        answer = operations == policy::kRename && directory
-                     ? listener.gate->Move(path, new_path)
-                     : listener.gate->File(operations, path, new_path, directory);
-        return answer.stop;
-      });
+  FileJudge judge;
+  judge.stops = [&](uint32_t operations, absl::string_view path, absl::string_view new_path, bool directory) {
+    if (absl::EndsWith(path, "/ptmx")) listener.gate->AddTerminalMaker(caller_.tgid);
+    answer = operations == policy::kRename && directory
+                 ? listener.gate->Move(path, new_path)
+                 : listener.gate->File(operations, path, new_path, directory);
+    return answer.stop;
+  };
+  judge.stops_other_names = [&](uint32_t operations, absl::string_view path, const struct stat& object) {
+    Gate::Answer other = listener.gate->OtherNames(operations, path, object);
+    if (other.stop) answer = std::move(other);
+    return answer.stop;
+  };
+  result_ = broker_.Handle(brokered, judge);
   kept_ = result_.only_reads ? Kept::kNothing : Kept::kBrokered;
   if (result_.only_reads) return {};
   if (result_.answer == BrokerAnswer::kStopped) {
@@ -161,7 +158,7 @@ NotifyAnswer CallServer::CaptureExec(const Listener& listener, const MediatedCal
     if (!answer.stop && object.st.st_nlink == 0) {
       answer.stop = true;
       answer.judgement =
-          BuiltinDenial("nameless programs", "a program that has no name any more cannot be judged");
+          policy::BuiltinDenial("nameless programs", "a program that has no name any more cannot be judged");
     }
     if (answer.stop) {
       Event event;

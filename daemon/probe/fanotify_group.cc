@@ -1,7 +1,6 @@
 #include "daemon/probe/fanotify_group.h"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <sys/fanotify.h>
@@ -15,10 +14,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "common/base/status.h"
 #include "common/kernel/mountinfo.h"
 #include "common/kernel/proc_fs.h"
+#include "daemon/enforce/caller_lookup.h"
 
 #ifndef FAN_MARK_EVICTABLE
 #define FAN_MARK_EVICTABLE 0x00000200  // Linux 5.19
@@ -69,15 +68,6 @@ absl::StatusOr<std::string> ReadFromStart(int fd) {
     if (n == 0) return text;
     text.append(buffer, static_cast<size_t>(n));
   }
-}
-
-std::string PathOfFd(int fd) {
-  char link[64];
-  char target[PATH_MAX];
-  snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-  const ssize_t n = readlink(link, target, sizeof(target));
-  if (n <= 0) return "";
-  return std::string(absl::StripSuffix(absl::string_view(target, static_cast<size_t>(n)), " (deleted)"));
 }
 
 }  // namespace
@@ -197,7 +187,7 @@ uint64_t FanotifyGroup::Read(const std::function<bool(const FanotifyEvent&)>& on
       event.asks_open = (meta->mask & FAN_OPEN_PERM) != 0;
       event.asks_exec = (meta->mask & FAN_OPEN_EXEC_PERM) != 0;
       event.closed_after_write = (meta->mask & FAN_CLOSE_WRITE) != 0;
-      event.path = PathOfFd(fd.get());
+      event.path = PathOfDescriptor(fd.get());
       event.fd = fd.get();
       const bool allow = on_event(event);
       if (event.asks_open || event.asks_exec) Answer(fd.get(), allow);

@@ -230,8 +230,12 @@ void FanotifyProbe::RunVerdicts() {
     const std::shared_ptr<Session> session = FindSession(event.data.u64 >> 1);
     if (session == nullptr) continue;
     session->reading = true;
-    const uint64_t lost = session->group->Read(
-        [&](const FanotifyEvent& asked) { return session->judge->Decide(asked, *session->group, callers); });
+    ++session->turns;
+    CountTurn(session->cgroup_id);  // odd while it is at it
+    const uint64_t lost = session->group->Read([&](const FanotifyEvent& asked) {
+      NoteDescriptor(asked.fd);
+      return session->judge->Decide(asked, *session->group, callers);
+    });
     CountTurn(session->cgroup_id);
     session->reading = false;
     if (lost > 0) queue_->CountLost(lost);

@@ -261,6 +261,9 @@ void NotifyPool::State::LookAfter(std::shared_ptr<State> self, ServingThread& th
     pthread_kill(thread.thread.native_handle(), kCallBack);
     return;
   }
+  // Who performs a call is busy with it, not gone: the holder must not answer it meanwhile.
+  if (!answered && listener != nullptr && listener->closed())
+    options.shared->TurnsOf(listener->cgroup_id).fetch_add(1, std::memory_order_relaxed);
   if (now - since < options.hang_ns) return;
   absl::MutexLock lock(&mutex);
   // The exchange fails when the thread has gone on meanwhile, and with it what was read above.

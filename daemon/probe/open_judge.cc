@@ -76,6 +76,17 @@ int FlagsOfWaitingOpen(pid_t tid) {
   }
 }
 
+namespace {
+
+uint32_t OperationsOfWaitingOpen(pid_t tid) {
+  const int flags = FlagsOfWaitingOpen(tid);
+  const bool empties = (flags & O_TRUNC) != 0;
+  if ((flags & O_ACCMODE) == O_RDONLY) return empties ? kReads | policy::kWrite : kReads;
+  return (flags & O_ACCMODE) == O_RDWR ? kReads | policy::kWrite : policy::kWrite;
+}
+
+}  // namespace
+
 bool OpenJudge::Decide(const FanotifyEvent& event, FanotifyGroup& group, CallerIdentities& callers) {
   Asker asker;
   asker.tid = event.pid;
@@ -98,22 +109,13 @@ bool OpenJudge::DecideOpen(const FanotifyEvent& event, const Asker& asker, Fanot
   Gate::Answer answer = gate_->File(kReads, event.path);
   const bool writing_differs =
       MayBeWritten(st, asker.identity.uid) && gate_->Stops(policy::kWrite, event.path) != answer.stop;
+  // Which of the two it is, is asked only where one of them would be stopped.
+  const bool other_name = gate_->OtherNames(kReads | policy::kWrite, event.path, st).stop;
   uint32_t operations = kReads;
-  if (answer.stop || writing_differs) {
-    const int flags = FlagsOfWaitingOpen(asker.tid);
-    const bool reads = (flags & O_ACCMODE) == O_RDONLY && (flags & O_TRUNC) == 0;
-    if (!reads) {
-      operations = (flags & O_ACCMODE) == O_RDWR ? kReads | policy::kWrite : policy::kWrite;
-      answer = gate_->File(operations, event.path);
-    }
-  }
-  if (!answer.stop && st.st_nlink > 1) {
-    // Which of the two it is, is asked only where one of them would be stopped.
-    Gate::Answer other = gate_->OtherNames(kReads | policy::kWrite, event.path, st);
-    if (other.stop && operations == kReads && (FlagsOfWaitingOpen(asker.tid) & O_ACCMODE) != O_RDONLY) {
-      operations = kReads | policy::kWrite;
-    }
-    if (other.stop) answer = gate_->OtherNames(operations, event.path, st);
+  if (answer.stop || writing_differs || other_name) {
+    operations = OperationsOfWaitingOpen(asker.tid);
+    answer = gate_->File(operations, event.path);
+    if (!answer.stop && other_name) answer = gate_->OtherNames(operations, event.path, st);
   }
   if (answer.stop) {
     Event stopped;

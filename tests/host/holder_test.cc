@@ -87,7 +87,7 @@ class Daemon {
     auto pool = NotifyPool::Start(std::move(options));
     if (!pool.ok()) _exit(4);
     for (const auto& [cgroup_id, fd] : first) {
-      if (!(*holder)->Add(cgroup_id, fd).ok() || !(*pool)->Add(cgroup_id, UniqueFd(fd)).ok()) _exit(5);
+      if (!(*holder)->Add(cgroup_id, fd, false).ok() || !(*pool)->Add(cgroup_id, UniqueFd(fd)).ok()) _exit(5);
     }
     shared->joined++;
     while (!shared->may_take) usleep(1000);
@@ -277,7 +277,7 @@ TEST_CASE("a request that the dead daemon had taken is answered") {
     options.hang_ns = int64_t{3600} * 1'000'000'000;
     options.make_server = [shared] { return std::make_unique<Hang>(shared); };
     auto pool = NotifyPool::Start(std::move(options));
-    if (!pool.ok() || !(*holder)->Add(7, listener.get()).ok()) _exit(4);
+    if (!pool.ok() || !(*holder)->Add(7, listener.get(), false).ok()) _exit(4);
     if (!(*pool)->Add(7, std::move(listener)).ok()) _exit(5);
     for (;;) pause();
   }
