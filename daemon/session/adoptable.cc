@@ -89,8 +89,8 @@ bool IsUnitMain(const ProcFs& proc, const ProcStat& stat, absl::string_view cgro
 absl::Status CheckMovable(const ProcFs& proc, const Caller& caller, pid_t pid) {
   ASSIGN_OR_RETURN(const std::string cgroup, proc.CgroupPath(pid));
   if (IsSessionCgroupPath(cgroup)) return No("IN_A_SESSION", pid, "is in a session already");
-  if (pid == ::getpid() || proc.Stat(pid)->parent == ::getpid())
-    return No("OURS", pid, "belongs to agentmond");
+  ASSIGN_OR_RETURN(const ProcStat stat, proc.Stat(pid));  // it may have ended meanwhile
+  if (pid == ::getpid() || stat.parent == ::getpid()) return No("OURS", pid, "belongs to agentmond");
   if (ReadLink(absl::StrCat(proc.root(), "/", pid, "/exe")).empty() && caller.uid == 0) {
     return No("KERNEL_THREAD", pid, "is a kernel thread");
   }
