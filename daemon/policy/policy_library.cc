@@ -226,8 +226,8 @@ void ToArchive(const PolicyLibrary& library, v1::PolicyArchive& archive) {
 }
 
 bool SamePolicies(const PolicyLibrary& a, const PolicyLibrary& b) {
-  if (a.stands_in != b.stands_in || a.default_policy != b.default_policy || a.floor.size() != b.floor.size() ||
-      a.named.size() != b.named.size()) {
+  if (a.stands_in != b.stands_in || a.default_policy != b.default_policy ||
+      a.floor.size() != b.floor.size() || a.named.size() != b.named.size()) {
     return false;
   }
   const auto same = [](const PolicyFile& x, const PolicyFile& y) {
