@@ -60,6 +60,12 @@ void AddRunOptions(CLI::App* verb, RunOptions& run) {
   AddRepeated(verb, "--label", run.labels, "Label of the session; may be given again")
       ->type_name("KEY=VALUE");
   AddPolicyOption(verb, run.policies);
+  constexpr const char* kDestination = "NAME|ADDRESS|PREFIX[:PORT]";
+  AddRepeated(verb, "--allow-net", run.network.allow, "Only these destinations, of those that the policy allows")
+      ->type_name(kDestination);
+  AddRepeated(verb, "--deny-net", run.network.deny, "Not these destinations; may be given again")
+      ->type_name(kDestination);
+  verb->add_flag("--deny-all", run.network.deny_all, "No destination but those of --allow-net");
   verb->add_option(
           "--keep-fd", run.keep_fds,
           "Descriptor that reaches the agent though it is a directory, device or socket; may be given "

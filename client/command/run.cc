@@ -43,6 +43,10 @@ absl::StatusOr<v1::StartRequest> MakeRequest(const VerbContext& context, const R
   for (const auto& [key, value] : *labels) (*request.mutable_labels())[key] = value;
   ASSIGN_OR_RETURN(*request.mutable_policy(),
                    policy_cli::MakeChoice(policy_cli::ContextOf(request.workspace()), options.policies));
+  if (options.network.any()) {
+    ASSIGN_OR_RETURN(*request.mutable_policy()->add_further()->mutable_document(),
+                     policy_cli::NetworkLayer(options.network));
+  }
   // For display only: what is too long for it is no reason not to run.
   size_t shown = 0;
   for (const std::string& word : context.command) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "client/command/verb.h"
+#include "client/policy/network_options.h"
 
 namespace agentmon {
 
@@ -14,6 +15,7 @@ struct RunOptions {
   std::string workspace;
   std::vector<std::string> labels;
   std::vector<std::string> policies;  // names or files; the first is the base
+  policy_cli::NetworkOptions network;
   std::vector<int> keep_fds;          // that reach the agent whatever they lead to
   bool allow_root = false;
   bool exec = false;

@@ -139,6 +139,23 @@ def test_a_deny_of_any_layer_wins_and_layers_that_record_stop_nothing(own_daemon
     assert (row["verdict"], row["enforced"], row["rule"]) == ("deny", False, "not-three"), row
 
 
+def test_options_of_the_command_line_are_one_more_layer(daemon, work, python, server):
+    port = server("127.0.0.2", "127.0.0.3")
+    two, three = (python(TRY.format(act=ACTS["connect"][0]), address, port) for address in ("127.0.0.2", "127.0.0.3"))
+    cases = [(("--deny-net", "127.0.0.3"), b"done\n", b"EPERM\n"), (("--allow-net", f"127.0.0.2:{port}"), b"done\n", b"EPERM\n"),
+             (("--deny-all",), b"EPERM\n", b"EPERM\n"), ((), b"done\n", b"done\n")]
+    for options, of_two, of_three in cases:
+        assert daemon.run(*two, cwd=work, options=(*policy(work, ""), *options)).out == of_two, options
+        assert daemon.run(*three, cwd=work, options=(*policy(work, ""), *options)).out == of_three, options
+    denied = daemon.run(*three, cwd=work, options=(*policy(work, ""), "--deny-net", "127.0.0.3"))
+    assert one(select(daemon.events(denied.name), enforced=True), kind="connect")["rule"] == "--deny-net 127.0.0.3"
+    # Over a policy that allows less, an option opens nothing.
+    still = daemon.run(*three, cwd=work, options=(*policy(work, ONLY_TWO, "deny"), "--allow-net", "127.0.0.3"))
+    assert still.out == b"EPERM\n", still
+    wrong = daemon.run("true", cwd=work, options=("--deny-net", "10.0.0.1/8"))
+    assert wrong.status == 125 and b"--deny-net 10.0.0.1/8" in wrong.err, wrong
+
+
 def test_a_question_that_nobody_can_answer_is_a_denial(daemon, work, python, server):
     port = server("127.0.0.3")
     words = python(TRY.format(act=ACTS["connect"][0]), "127.0.0.3", port)

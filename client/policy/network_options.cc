@@ -1,0 +1,73 @@
+#include "client/policy/network_options.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/policy/patterns.h"
+#include "common/policy/policy_proto.h"
+
+namespace agentmon::policy_cli {
+namespace {
+
+// Takes ":443" off; the colons of an IPv6 address without brackets are its own.
+absl::Status TakePort(absl::string_view& text, policy::Rule& rule) {
+  const size_t colon = text.rfind(':');
+  const bool bracketed = absl::StartsWith(text, "[");
+  const bool has_port = colon != absl::string_view::npos &&
+                        (bracketed ? colon > 0 && text[colon - 1] == ']' : text.find(':') == colon);
+  if (has_port) {
+    uint32_t port = 0;
+    if (!absl::SimpleAtoi(text.substr(colon + 1), &port) || port == 0 || port > 65535)
+      return absl::InvalidArgumentError("a port is a number from 1 to 65535");
+    rule.ports.push_back({static_cast<uint16_t>(port), static_cast<uint16_t>(port)});
+    text = text.substr(0, colon);
+  }
+  if (bracketed && absl::EndsWith(text, "]")) text = text.substr(1, text.size() - 2);
+  return absl::OkStatus();
+}
+
+absl::Status AddRule(absl::string_view option, const std::string& destination, policy::Decision decision,
+                     policy::Document& document) {
+  policy::Rule rule;
+  rule.kind = policy::RuleKind::kNetwork;
+  rule.name = absl::StrCat(option, " ", destination);
+  rule.decision = decision;
+  absl::string_view text = destination;
+  RETURN_IF_ERROR(WithContext(TakePort(text, rule), rule.name));
+  std::string why;
+  if (policy::ParsePrefix(text, why)) {
+    rule.cidrs.push_back({std::string(text), {}});
+  } else {
+    policy::DomainPattern pattern;
+    policy::GlobError error;
+    if (absl::StrContains(text, '/') || !policy::ParseDomainPattern(text, pattern, error)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(rule.name, ": ", absl::StrContains(text, '/') ? why : error.message));
+    }
+    rule.domains.push_back({std::string(text), {}});
+  }
+  document.rules.push_back(std::move(rule));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<v1::PolicyDocument> NetworkLayer(const NetworkOptions& options) {
+  policy::Document document;
+  document.file = document.name = "command line";
+  document.version = 1;
+  document.posture = policy::Posture::kEnforce;
+  for (const std::string& destination : options.deny)
+    RETURN_IF_ERROR(AddRule("--deny-net", destination, policy::Decision::kDeny, document));
+  for (const std::string& destination : options.allow)
+    RETURN_IF_ERROR(AddRule("--allow-net", destination, policy::Decision::kAllow, document));
+  if (options.deny_all || !options.allow.empty())
+    RETURN_IF_ERROR(AddRule(options.deny_all ? "--deny-all" : "not in --allow-net:", "**",
+                            policy::Decision::kDeny, document));
+  v1::PolicyDocument out;
+  policy::ToProto(document, out);
+  return out;
+}
+
+}  // namespace agentmon::policy_cli
