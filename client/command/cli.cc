@@ -61,7 +61,8 @@ void AddRunOptions(CLI::App* verb, RunOptions& run) {
       ->type_name("KEY=VALUE");
   AddPolicyOption(verb, run.policies);
   constexpr const char* kDestination = "NAME|ADDRESS|PREFIX[:PORT]";
-  AddRepeated(verb, "--allow-net", run.network.allow, "Only these destinations, of those that the policy allows")
+  AddRepeated(verb, "--allow-net", run.network.allow,
+              "Only these destinations, of those that the policy allows")
       ->type_name(kDestination);
   AddRepeated(verb, "--deny-net", run.network.deny, "Not these destinations; may be given again")
       ->type_name(kDestination);

@@ -16,7 +16,7 @@ struct RunOptions {
   std::vector<std::string> labels;
   std::vector<std::string> policies;  // names or files; the first is the base
   policy_cli::NetworkOptions network;
-  std::vector<int> keep_fds;          // that reach the agent whatever they lead to
+  std::vector<int> keep_fds;  // that reach the agent whatever they lead to
   bool allow_root = false;
   bool exec = false;
   bool quiet = false;

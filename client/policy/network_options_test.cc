@@ -20,7 +20,8 @@ bool Denied(const NetworkOptions& options, absl::string_view address, uint16_t p
   const auto compiled = policy::Compile(
       {{policy::LayerKind::kBase, base}, {policy::LayerKind::kSession, document}}, policy::CompileOptions());
   REQUIRE(compiled.snapshot != nullptr);
-  return policy::Evaluate(*compiled.snapshot, policy::ConnectSubject(*policy::ParseAddress(address), port), {})
+  return policy::Evaluate(*compiled.snapshot, policy::ConnectSubject(*policy::ParseAddress(address), port),
+                          {})
       .Stops();
 }
 

@@ -1,5 +1,6 @@
 // What the BPF probes cost: nanoseconds per operation without probes, with probes outside of sessions,
-// in a session, and in one whose connects are judged, in alternation; and how many records a second the consumer decodes.
+// in a session, and in one whose connects are judged, in alternation; and how many records a second the
+// consumer decodes.
 //   kernel_bench [ROUNDS]
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -105,12 +106,11 @@ struct Operation {
   void (*run)();
   int times;
 };
-constexpr Operation kOperations[] = {
-    {"fork+exit", ForkExit, 400},
-    {"spawn+exec+exit", SpawnExit, 400},
-    {"udp connect", ConnectUdp, 20'000},
-    {"udp sendto", SendUdp, 20'000},
-    {"socket+tcp connect", ConnectTcp, 10'000}};
+constexpr Operation kOperations[] = {{"fork+exit", ForkExit, 400},
+                                     {"spawn+exec+exit", SpawnExit, 400},
+                                     {"udp connect", ConnectUdp, 20'000},
+                                     {"udp sendto", SendUdp, 20'000},
+                                     {"socket+tcp connect", ConnectTcp, 10'000}};
 constexpr int kOps = std::size(kOperations);
 
 // Does the operations, in a process of its own that was there before the ring was: a fork of a process
@@ -202,7 +202,8 @@ int Main(int argc, char** argv) {
   std::printf("%-18s %12s %18s %18s %30s\n", "ns per operation", "bare", "outside (added)", "session (added)",
               "judged (added to the session)");
   for (int op = 0; op < kOps; ++op) {
-    const double b = Median(bare[op]), o = Median(outside[op]), i = Median(inside[op]), j = Median(judged[op]);
+    const double b = Median(bare[op]), o = Median(outside[op]), i = Median(inside[op]),
+                 j = Median(judged[op]);
     std::printf("%-18s %12.0f %10.0f (%+.0f, x%.3f) %10.0f (%+.0f, x%.3f) %10.0f (%+.0f, x%.3f)\n",
                 kOperations[op].name, b, o, o - b, o / b, i, i - b, i / b, j, j - i, j / i);
   }

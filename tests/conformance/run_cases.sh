@@ -16,7 +16,7 @@ fi
 FOLDER=${1:-$ROOT/../shared/cases}
 [ $# = 0 ] || shift
 CASES=("$@")
-[ $# -gt 0 ] || CASES=(C01 C03 C05 C08 C12 C14 C17 C19 C20 C33 C35 C36 C40 C42 C45 C49 C51 C56 C59 C61 C62 C70 C72 C77)
+[ $# -gt 0 ] || CASES=(C01 C03 C05 C08 C12 C14 C17 C19 C20 C21 C33 C35 C36 C40 C42 C45 C49 C51 C56 C59 C61 C62 C70 C72 C77)
 
 if [ ! -f "$FOLDER/lib.sh" ]; then
   echo "run_cases.sh: no cases in $FOLDER: nothing was run"
