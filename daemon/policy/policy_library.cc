@@ -195,9 +195,10 @@ std::shared_ptr<const PolicyLibrary> FallbackLibrary(const PolicyLibrary& broken
   if (const auto bytes = ReadRootFile(archive, size_t{256} << 20); bytes.ok()) {
     v1::PolicyArchive message;
     if (message.ParseFromString(*bytes)) {
-      auto library = FromArchive(message, broken.default_policy);
+      auto library = std::make_shared<PolicyLibrary>(*FromArchive(message, broken.default_policy));
       if (library->ok()) {
-        *why = "the policies of the last good reading are in force";
+        library->stands_in = true;
+        *why = "no session begins, and running ones keep the policies of the last good reading";
         return library;
       }
     }
