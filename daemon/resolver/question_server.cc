@@ -132,7 +132,8 @@ void QuestionServer::OnAnswer(const AskedPtr& asked, absl::StatusOr<DnsAnswer> a
   Give(asked, *std::move(answer), false);
 }
 
-void QuestionServer::Open(const AskedPtr& asked, DnsAnswer& answer, bool from_hosts) {
+bool QuestionServer::Open(const AskedPtr& asked, DnsAnswer& answer, bool from_hosts) {
+  bool all = true;
   const std::string& name = asked->query.question.name;
   const int64_t now = deps_.clock.BootNs();
   const std::vector<DnsAddress> addresses = answer.addresses();
@@ -152,18 +153,24 @@ void QuestionServer::Open(const AskedPtr& asked, DnsAnswer& answer, bool from_ho
       deps_.opened.Add(asked->session->cgroup_id, {name, address.address, until});
       continue;
     }
+    all = false;
     answer.Remove(address.address);
     LogWarning("open ", policy::ToString(address.address), " for ", name, ": ", opened.message());
   }
+  return all;
 }
 
 void QuestionServer::Give(const AskedPtr& asked, DnsAnswer answer, bool from_hosts) {
   answer.ShortenTtls(static_cast<uint32_t>(absl::ToInt64Seconds(options_.longest)));
   const size_t before = answer.addresses().size();
-  Open(asked, answer, from_hosts);
-  if (before > 0 && answer.addresses().empty())
-    return Refuse(asked, DnsRcode::kNxDomain, DnsWhy::kBlocked,
-                  "agentmon: no address of the answer may be reached");
+  const bool opened = Open(asked, answer, from_hosts);
+  if (before > 0 && answer.addresses().empty()) {
+    if (opened)
+      return Refuse(asked, DnsRcode::kNxDomain, DnsWhy::kBlocked,
+                    "agentmon: no address of the answer may be reached");
+    Tell(*asked, asked->verdict.judgement, DnsRcode::kServFail, {});
+    return Refuse(asked, DnsRcode::kServFail, DnsWhy::kNotReady, "agentmon: no room to open the addresses");
+  }
   Tell(*asked, asked->verdict.judgement, answer.rcode(), answer.Describe(kToldAnswers));
   asked->reply(WriteAnswer(asked->query, answer, asked->room()));
 }

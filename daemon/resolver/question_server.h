@@ -66,7 +66,8 @@ class QuestionServer {
   void OnAnswer(const AskedPtr& asked, absl::StatusOr<DnsAnswer> answer);
   // The names of the host's own file are root's word: they may lead to the host.
   void Give(const AskedPtr& asked, DnsAnswer answer, bool from_hosts);
-  void Open(const AskedPtr& asked, DnsAnswer& answer, bool from_hosts);
+  // Takes out what may not be opened. False: something could not be, that may.
+  bool Open(const AskedPtr& asked, DnsAnswer& answer, bool from_hosts);
   void Refuse(const AskedPtr& asked, DnsRcode rcode, DnsWhy why, absl::string_view text);
   void Deny(const AskedPtr& asked, const v1::Judgement& judgement, DnsRcode rcode);
   void DenyTooMany(const AskedPtr& asked, absl::string_view rule, absl::string_view message, DnsRcode rcode);
