@@ -169,8 +169,8 @@ absl::Status Upstream::CheckServers(const std::string& servers) {
     return absl::UnavailableError("c-ares cannot be used");
   const int set = ares_set_servers_ports_csv(channel, servers.c_str());
   ares_addr_port_node* list = nullptr;
-  const bool some =
-      set == ARES_SUCCESS && ares_get_servers_ports(channel, &list) == ARES_SUCCESS && list != nullptr;
+  const bool some = !servers.empty() && set == ARES_SUCCESS &&
+                    ares_get_servers_ports(channel, &list) == ARES_SUCCESS && list != nullptr;
   if (list != nullptr) ares_free_data(list);
   ares_destroy(channel);
   if (some) return absl::OkStatus();
