@@ -150,7 +150,7 @@ bool QuestionServer::Open(const AskedPtr& asked, DnsAnswer& answer, bool from_ho
     const int64_t until = now + absl::ToInt64Nanoseconds(absl::Seconds(address.ttl_s) + options_.grace);
     const absl::Status opened = deps_.host.Open(asked->session->cgroup_id, name, address.address, until);
     if (opened.ok()) {
-      deps_.opened.Add(asked->session->cgroup_id, {name, address.address, until});
+      deps_.opened.Add(asked->session->cgroup_id, {name, policy::Reached(address.address), until});
       continue;
     }
     all = false;
