@@ -58,8 +58,8 @@ class Resolver {
   Upstream upstream_;
   HostsFile hosts_;
   QuestionServer server_;
-  std::map<uint64_t, Served> sessions_;
   size_t tcp_clients_ = 0;
+  std::map<uint64_t, Served> sessions_;
   std::thread thread_;
 };
 

@@ -215,6 +215,13 @@ TEST_CASE("what servers do wrong ends as a failure, and opens nothing") {
   CHECK(rig.host.opened().empty());
 }
 
+TEST_CASE("a server that does not know EDNS is asked without it") {
+  ResolverRig rig(kRules, [](const DnsQuery& query, bool tcp) {
+    return query.edns ? DnsBytes().Header(0, 0x8181, 0).Take() : OneAddress(query, tcp);
+  });
+  CHECK(rig.Ask("a.hosts.example").records == Records{"192.0.2.1"});
+}
+
 TEST_CASE("that a name is not there, or has no such record, is passed on") {
   ResolverRig rig(kRules, [](const DnsQuery& query, bool) {
     return Reply(query, DnsBytes(), 0, query.question.name == "gone.hosts.example" ? 0x8183 : 0x8180);
