@@ -41,6 +41,7 @@ enum am_type {
   AM_UNIX_CONNECT = 10,
   AM_UNIX_SEND = 11,
   AM_EVENT = 12,      /* made in user space by what has judged an act */
+  AM_SOCKET = 15,     /* refused by its family, type or protocol */
   AM_TYPE_COUNT = 16, /* size of the count of lost records, by type */
 };
 
@@ -116,7 +117,8 @@ struct am_file {
 
 /* AM_EVENT: the header, and then a serialized agentmon.v1.Event with kind, detail and judgement. */
 
-/* AM_CONNECT, AM_BIND, AM_LISTEN, AM_SEND. Addresses in network order; IPv4 in the first four bytes. */
+/* AM_CONNECT, AM_BIND, AM_LISTEN, AM_SEND. Addresses in network order; IPv4 in the first four bytes.
+ * AM_SOCKET: port is the type of the socket. */
 struct am_sock {
   struct am_header h;
   am_u64 cookie;
@@ -124,8 +126,15 @@ struct am_sock {
   am_u16 family;   /* AF_INET or AF_INET6, as the program used it */
   am_u16 protocol; /* IPPROTO_* */
   am_u16 port;     /* host order */
-  am_u16 pad;
+  am_u8 verdict;   /* AM_VERDICT_*: what the program did */
+  am_u8 layer;     /* index in the policy's snapshot, of what decided */
+  am_u32 policy;   /* number of the policy that was asked */
+  am_u32 rule;     /* index in the layer's file, or AM_NET_BY_* of network_abi.h */
 };
+#define AM_VERDICT_NONE 0u /* nothing was judged */
+#define AM_VERDICT_ALLOWED 1u
+#define AM_VERDICT_DENIED 2u
+#define AM_VERDICT_LED 3u /* to the session's resolver */
 
 /* How an AM_CONNECT ended; sock is that of the attempt. ECANCELED = the program gave up. */
 struct am_sock_result {
@@ -191,8 +200,8 @@ AM_ABI_ASSERT(struct am_exec, 88);
 AM_ABI_ASSERT(struct am_fork, 64);
 AM_ABI_ASSERT(struct am_exit, 72);
 AM_ABI_ASSERT(struct am_file, 88);
-AM_ABI_ASSERT(struct am_sock, 80);
-AM_ABI_ASSERT(struct am_sock_result, 88);
+AM_ABI_ASSERT(struct am_sock, 88);
+AM_ABI_ASSERT(struct am_sock_result, 96);
 AM_ABI_ASSERT(struct am_unix, 64);
 AM_ABI_ASSERT(struct am_permit, 32);
 AM_ABI_ASSERT(struct am_verified, 8);

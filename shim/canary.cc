@@ -1,6 +1,8 @@
 #include "shim/canary.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/personality.h>
@@ -20,6 +22,7 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/kernel/refused_calls.h"
@@ -68,6 +71,27 @@ int ErrorOfConnect(const std::string& path) {
   const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return errno;
   return ErrorOf(connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size));
+}
+
+// "127.0.0.1:80"
+bool ParseDestination(const std::string& text, sockaddr_in& address) {
+  const size_t colon = text.rfind(':');
+  uint32_t port = 0;
+  if (colon == std::string::npos || !absl::SimpleAtoi(text.substr(colon + 1), &port) || port > 65535)
+    return false;
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  return inet_pton(AF_INET, text.substr(0, colon).c_str(), &address.sin_addr) == 1;
+}
+
+int ErrorOfInet(const std::string& destination, int type) {
+  sockaddr_in address{};
+  if (!ParseDestination(destination, address)) return EINVAL;
+  const UniqueFd fd(socket(AF_INET, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return errno == EPERM ? ENOTSUP : errno;  // another control's doing
+  const auto* to = reinterpret_cast<const sockaddr*>(&address);
+  if (type == SOCK_DGRAM) return ErrorOf(sendto(fd.get(), "", 0, 0, to, sizeof(address)));
+  return ErrorOf(connect(fd.get(), to, sizeof(address)));
 }
 
 // A personality that passes would stay.
@@ -171,6 +195,10 @@ int TryCanary(const v1::Canary& canary, pid_t outsider) {
       break;
     case v1::Canary::UNIX_CONNECT:
       return ErrorOfConnect(subject);
+    case v1::Canary::CONNECT:
+      return ErrorOfInet(subject, SOCK_STREAM);
+    case v1::Canary::SEND:
+      return ErrorOfInet(subject, SOCK_DGRAM);
     default:
       break;
   }

@@ -101,6 +101,7 @@ BuiltinPaths InstalledPaths(absl::string_view state_dir, absl::string_view runti
   if (!home.empty()) out.read_only.push_back(absl::StrCat(home, "/.config/agentmon"));
   out.agent_sockets = {absl::StrCat(runtime_dir, "/agentmond.sock")};
   out.canaries = {absl::StrCat(runtime_dir, "/canary")};
+  out.canary_addresses = {{kCanaryAddress, kCanaryPort}};
   return out;
 }
 

@@ -9,6 +9,9 @@
 namespace agentmon::policy {
 
 inline constexpr char kBuiltinFile[] = "built-in";  // Document::file of these rules
+// Where nobody listens and no session may connect to: what a session tries, to prove its network rules.
+inline constexpr char kCanaryAddress[] = "127.86.53.9";
+inline constexpr uint16_t kCanaryPort = 9;
 std::shared_ptr<const Document> BuiltinDocument(const BuiltinPaths& paths);
 
 // The base of a session that names none: what Document's defaults say, no rules.

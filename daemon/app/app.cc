@@ -127,19 +127,20 @@ absl::Status App::StartSessions() {
   if (scopes) scopes_ = std::make_unique<SystemdScopes>(*loop_, loop_->event(), sd_bus_open_system);
   host_limits_ = std::make_unique<HostLimits>(HostLimits::Places{mount, cgroups_->base().path()});
   ASSIGN_OR_RETURN(resources_, ResourceKeeper::Create(*loop_, clock_));
-  observation_ = ObservationSet::Create(cgroups_->base(), *loop_, tree_, std::move(holder_));
+  observation_ = ObservationSet::Create(cgroups_->base(), instance, *loop_, clock_, tree_, std::move(holder_));
   workers_ = std::make_unique<WorkerPool>(kWorkers, kWaitingWork);
   policies_ = std::make_unique<Policies>(
       Policies::Deps{*loop_, *workers_, clock_, tree_, OwnPaths{config_.state_dir, config_.runtime_dir}},
       config_.policies);
   policies_->LoadAtStart();
+  policies_->SetJudgesConnects(observation_->network_gate() != nullptr);
   SessionLimits limits;
   limits.sessions_per_uid = config_.sessions_per_uid;
   limits.refuse_missing_limits = config_.refuse_missing_limits;
   // The manager's events go through the pipeline, and the pipeline's events are counted by the manager.
   pipeline_ = std::make_unique<Pipeline>(
       *loop_, clock_, tree_, [this](uint64_t cgroup) { return sessions_->SessionOfCgroup(cgroup); },
-      [this](Event* event) { policies_->Judge(event); }, config_.runtime_dir + "/pending-counts");
+      [this](Decoded* record) { return Judge(record); }, config_.runtime_dir + "/pending-counts");
   sessions_ = std::make_unique<SessionManager>(
       SessionDeps{*loop_, *workers_, clock_, *cgroups_, *observation_, *policies_, *host_limits_, *resources_,
                   scopes_.get(), SessionFiles(config_.runtime_dir + "/sessions"), *pipeline_,
@@ -161,10 +162,28 @@ absl::Status App::StartSessions() {
                         sessions_->ReportLoss(cgroup, source, why, calls);
                       });
   sessions_->Recover(observation_->daemon_lost_ns());
+  observation_->DropEarlier();
   observation_->TakeOverListeners(
       [this](uint64_t cgroup) { return !sessions_->SessionOfCgroup(cgroup).empty(); },
       [this](uint64_t cgroup) { return policies_->GateOf(sessions_->SessionOfCgroup(cgroup)); });
   return absl::OkStatus();
+}
+
+bool App::Judge(Decoded* record) {
+  const KernelVerdict& verdict = record->verdict;
+  const NetworkGate* gate = observation_ == nullptr ? nullptr : observation_->network_gate();
+  Event& event = record->event;
+  if (verdict.verdict == AM_VERDICT_NONE || gate == nullptr) {
+    policies_->Judge(&event);
+  } else if (verdict.verdict == AM_VERDICT_DENIED) {
+    *event.mutable_judgement() =
+        gate->Describe(record->cgroup_id, verdict, NetworkSubject(event).value_or(policy::Subject()));
+    const std::shared_ptr<Gate> session = policies_->GateOf(event.session());
+    return session == nullptr || !session->proving();
+  } else {
+    policies_->JudgeLetGo(gate->SnapshotOf(record->cgroup_id, verdict.policy).get(), &event);
+  }
+  return true;
 }
 
 absl::Status App::WatchPolicies() {

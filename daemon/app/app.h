@@ -51,6 +51,7 @@ class App {
   absl::Status StartServer();
   absl::Status WatchSignals();
   absl::Status WatchPolicies();
+  bool Judge(Decoded* record);
   void Reload();
   void StartWatchdog();
   v1::StatusResponse Status() const;

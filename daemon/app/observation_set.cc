@@ -22,7 +22,8 @@ constexpr absl::Duration kLenient = absl::Seconds(5);
 
 }  // namespace
 
-std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskRunner& core,
+std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, const std::string& instance,
+                                                       TaskRunner& core, const Clock& clock,
                                                        ProcessTree& tree,
                                                        std::unique_ptr<HolderClient> holder) {
   auto set = std::unique_ptr<ObservationSet>(new ObservationSet(core, tree));
@@ -42,7 +43,7 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, TaskR
       set->process_ = std::move(*process);
     else
       set->Missing(v1::PROCESS, process.status());
-    auto network = NetworkProbe::Create(*set->ring_, base.fd());
+    auto network = NetworkProbe::Create(*set->ring_, base.fd(), instance, clock);
     if (network.ok())
       set->network_ = std::move(*network);
     else
@@ -101,6 +102,22 @@ void ObservationSet::Start(RecordSink& sink, Unseen unseen) {
 absl::Status ObservationSet::AddSession(uint64_t cgroup_id, int own_fd) {
   if (network_ != nullptr && own_fd >= 0) RETURN_IF_ERROR(network_->AddCgroup(cgroup_id, own_fd));
   return ring_ == nullptr ? absl::OkStatus() : ring_->AddSession(cgroup_id);
+}
+
+absl::Status ObservationSet::JudgeConnects(uint64_t cgroup_id,
+                                           std::shared_ptr<const policy::Snapshot> snapshot) {
+  if (network_ == nullptr) return absl::UnavailableError(missing_[v1::NETWORK]);
+  const absl::Status judged = network_->Enforce(cgroup_id, std::move(snapshot));
+  keep_earlier_ = keep_earlier_ || !judged.ok();
+  return judged;
+}
+
+void ObservationSet::DropEarlier() {
+  if (network_ != nullptr && !keep_earlier_) network_->DropEarlier();
+}
+
+void ObservationSet::TakeIn() {
+  if (ring_ != nullptr) ring_->Drain();
 }
 
 void ObservationSet::RemoveSession(uint64_t cgroup_id) {

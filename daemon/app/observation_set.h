@@ -25,7 +25,9 @@ namespace agentmon {
 class ObservationSet : public Observation {
  public:
   // Loads what this host can run. Never fails: what is missing stands in Sources(). `holder` may be null.
-  static std::unique_ptr<ObservationSet> Create(const Cgroup& base, TaskRunner& core, ProcessTree& tree,
+  // `instance`: its name, for what outlives the daemon.
+  static std::unique_ptr<ObservationSet> Create(const Cgroup& base, const std::string& instance,
+                                                TaskRunner& core, const Clock& clock, ProcessTree& tree,
                                                 std::unique_ptr<HolderClient> holder);
   ~ObservationSet() override;
   // Calls of a session that the holder has answered, so that nothing was recorded of them.
@@ -39,7 +41,14 @@ class ObservationSet : public Observation {
   // CLOCK_BOOTTIME at which the daemon before this one was lost; 0 = not known.
   uint64_t daemon_lost_ns() const { return holder_ == nullptr ? 0 : holder_->alone_since_ns(); }
 
+  // Null where the kernel judges no connects.
+  NetworkGate* network_gate() { return network_ == nullptr ? nullptr : network_->gate(); }
+  // Once all sessions of an earlier daemon are judged by this one.
+  void DropEarlier();
+
   absl::Status AddSession(uint64_t cgroup_id, int own_fd) override;
+  absl::Status JudgeConnects(uint64_t cgroup_id, std::shared_ptr<const policy::Snapshot> snapshot) override;
+  void TakeIn() override;
   void RemoveSession(uint64_t cgroup_id) override;
   bool Settled(uint64_t cgroup_id) override;
   absl::Status AddMounts(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) override;
@@ -95,6 +104,7 @@ class ObservationSet : public Observation {
   Unseen unseen_;
   AnswerProgress answers_;
   bool holder_lost_ = false;
+  bool keep_earlier_ = false;  // a session could not be taken over from its last daemon's programs
   std::map<uint64_t, std::shared_ptr<Gate>> gates_;             // of sessions whose calls are asked
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for tasks that come late
   std::map<v1::Source, std::string> missing_;                   // why

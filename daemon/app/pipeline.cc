@@ -33,7 +33,7 @@ void Pipeline::OnRecord(absl::Span<const uint8_t> record) {
     ++strays_;
     return;
   }
-  judge_(&event);  // by what it is, not by what is shown of it
+  if (!judge_(&*decoded)) return;  // by what it is, not by what is shown of it
   redactor_.Redact(&event);
   joiner_.OnEvent(std::move(event));
   StartTimer();

@@ -25,8 +25,8 @@ class Pipeline : public RecordSink, public EventSink {
   // session_of: the id of the session that a record's cgroup means, empty when there is none (any more).
   using SessionOf = std::function<std::string(uint64_t cgroup_id)>;
 
-  // Writes what the session's policy says into an event.
-  using Judge = std::function<void(Event* event)>;
+  // Writes what the session's policy says into the record's event. False: it is none of the session's.
+  using Judge = std::function<bool(Decoded* record)>;
 
   // pending_path: where counts that wait for the end of their window are kept once a second; empty = nowhere.
   Pipeline(TaskRunner& core, const Clock& clock, ProcessTree& tree, SessionOf session_of, Judge judge,

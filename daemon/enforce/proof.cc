@@ -31,6 +31,9 @@ absl::string_view MechanismOf(const v1::Canary& canary) {
       return "landlock";
     case v1::Canary::OPEN_READ:
       return "fanotify";
+    case v1::Canary::CONNECT:
+    case v1::Canary::SEND:
+      return "cgroup_bpf";
     default:
       return "";
   }

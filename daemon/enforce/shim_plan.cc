@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/kernel/landlock.h"
 #include "common/kernel/refused_calls.h"
+#include "common/policy/builtin.h"
 #include "common/policy/env_names.h"
 #include "common/policy/evaluate.h"
 
@@ -125,6 +126,15 @@ void PlanCanaries(const ShimPlanOptions& options, v1::ShimPlan& plan) {
     read->set_act(v1::Canary::OPEN_READ);
     read->set_subject(options.canary_file);
     read->add_errors(EPERM);
+  }
+  if (options.network_backend) {
+    for (const auto act : {v1::Canary::CONNECT, v1::Canary::SEND}) {
+      v1::Canary* connect = plan.add_canaries();
+      connect->set_control("network");
+      connect->set_act(act);
+      connect->set_subject(absl::StrCat(policy::kCanaryAddress, ":", policy::kCanaryPort));
+      connect->add_errors(EPERM);
+    }
   }
   if (!plan.landlock_scope() || options.landlock_abi < kLandlockScopeAbi) return;
   v1::Canary* canary = plan.add_canaries();

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -188,17 +189,39 @@ bool FillNet(const am_sock& rec, v1::EventKind kind, Event* event) {
   return true;
 }
 
-bool DecodeSock(absl::Span<const uint8_t> bytes, v1::EventKind kind, Event* event) {
+KernelVerdict VerdictOf(const am_sock& rec) { return {rec.verdict, rec.layer, rec.policy, rec.rule}; }
+
+bool DecodeSock(absl::Span<const uint8_t> bytes, v1::EventKind kind, Decoded* out) {
   am_sock rec;
-  if (!Read(bytes, &rec) || !FillNet(rec, kind, event)) return false;
-  if (kind == v1::CONNECT && rec.protocol == IPPROTO_TCP)
-    event->mutable_net()->set_result(v1::Net::IN_PROGRESS);
+  if (!Read(bytes, &rec) || !FillNet(rec, kind, &out->event)) return false;
+  out->verdict = VerdictOf(rec);
+  v1::Net* net = out->event.mutable_net();
+  if (rec.verdict == AM_VERDICT_DENIED) {
+    net->set_result(v1::Net::FAILED);
+    net->set_error(EPERM);
+  } else if (kind == v1::CONNECT && rec.protocol == IPPROTO_TCP) {
+    net->set_result(v1::Net::IN_PROGRESS);
+  }
   return true;
 }
 
-bool DecodeSockResult(absl::Span<const uint8_t> bytes, Event* event) {
+// A socket that was refused when it was to be made.
+bool DecodeSocket(absl::Span<const uint8_t> bytes, Decoded* out) {
+  am_sock rec;
+  if (!Read(bytes, &rec)) return false;
+  out->verdict = VerdictOf(rec);
+  out->event.set_kind(v1::CALL);
+  v1::Call* call = out->event.mutable_call();
+  call->set_name("socket");
+  for (const uint64_t arg : {rec.family, rec.port, rec.protocol}) call->add_args(arg);
+  return true;
+}
+
+bool DecodeSockResult(absl::Span<const uint8_t> bytes, Decoded* out) {
   am_sock_result rec;
+  Event* const event = &out->event;
   if (!Read(bytes, &rec) || !FillNet(rec.sock, v1::CONNECT, event)) return false;
+  out->verdict = VerdictOf(rec.sock);
   event->mutable_net()->set_result(rec.error == 0 ? v1::Net::OK : v1::Net::FAILED);
   event->mutable_net()->set_error(rec.error);
   return true;
@@ -241,7 +264,8 @@ bool DecodeEvent(absl::Span<const uint8_t> bytes, Event* event) {
   return true;
 }
 
-bool DecodeDetail(uint16_t type, absl::Span<const uint8_t> bytes, Event* event) {
+bool DecodeDetail(uint16_t type, absl::Span<const uint8_t> bytes, Decoded* out) {
+  Event* const event = &out->event;
   switch (type) {
     case AM_EXEC:
       return DecodeExec(bytes, event);
@@ -252,15 +276,17 @@ bool DecodeDetail(uint16_t type, absl::Span<const uint8_t> bytes, Event* event) 
     case AM_FILE:
       return DecodeFile(bytes, event);
     case AM_CONNECT:
-      return DecodeSock(bytes, v1::CONNECT, event);
+      return DecodeSock(bytes, v1::CONNECT, out);
     case AM_SOCK_RESULT:
-      return DecodeSockResult(bytes, event);
+      return DecodeSockResult(bytes, out);
     case AM_BIND:
-      return DecodeSock(bytes, v1::BIND, event);
+      return DecodeSock(bytes, v1::BIND, out);
     case AM_LISTEN:
-      return DecodeSock(bytes, v1::LISTEN, event);
+      return DecodeSock(bytes, v1::LISTEN, out);
     case AM_SEND:
-      return DecodeSock(bytes, v1::SEND, event);
+      return DecodeSock(bytes, v1::SEND, out);
+    case AM_SOCKET:
+      return DecodeSocket(bytes, out);
     case AM_UNIX_CONNECT:
       return DecodeUnix(bytes, v1::UNIX_CONNECT, event);
     case AM_UNIX_SEND:
@@ -299,7 +325,7 @@ absl::StatusOr<Decoded> Decode(absl::Span<const uint8_t> record, int64_t boot_to
     return absl::InvalidArgumentError(absl::StrCat("record: unknown source ", h.source));
   }
   Decoded decoded;
-  if (!DecodeDetail(h.type, record.first(h.size), &decoded.event)) {
+  if (!DecodeDetail(h.type, record.first(h.size), &decoded)) {
     return absl::InvalidArgumentError(absl::StrCat("record: malformed, type ", h.type));
   }
   FillCommon(h, boot_to_wall_ns, &decoded.event);

@@ -9,10 +9,19 @@
 
 namespace agentmon {
 
+// What a program of the kernel did about an act of the network, as am_sock has it.
+struct KernelVerdict {
+  uint8_t verdict = 0;  // AM_VERDICT_*
+  uint8_t layer = 0;
+  uint32_t policy = 0;
+  uint32_t rule = 0;
+};
+
 struct Decoded {
   Event event;             // without session, seq, and what only the process tree knows
   uint64_t cgroup_id = 0;  // the session's cgroup, or AM_WATCHED | number of a watched tree
   uint32_t tid = 0;        // the thread that acted; process.pid is 0 where only it is known
+  KernelVerdict verdict;   // who judges the event makes a judgement of it
 };
 
 // InvalidArgument for what is no record of bpf/event_abi.h; any bytes are safe. Bytes after the

@@ -12,7 +12,9 @@ constexpr size_t kMaxFlows = 16384;
 }  // namespace
 
 void FlowJoiner::OnEvent(Event event) {
-  if (event.kind() != v1::CONNECT || event.net().flow() == 0) return out_(std::move(event));
+  // One that was denied never began, whatever else its socket tries.
+  if (event.kind() != v1::CONNECT || event.net().flow() == 0 || event.judgement().enforced())
+    return out_(std::move(event));
   const uint64_t flow = event.net().flow();
   const auto it = flows_.find(flow);
   if (event.net().result() == v1::Net::OK || event.net().result() == v1::Net::FAILED) {

@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 #include "common/policy/builtin.h"
 #include "common/policy/evaluate.h"
+#include "common/policy/patterns.h"
 
 namespace agentmon {
 namespace {
@@ -102,10 +103,7 @@ class Lister {
       case RuleKind::kUnix:
         return Observed(v1::NETWORK, "network");
       case RuleKind::kNetwork:
-        // Which name led to an address is not known yet.
-        return !rule.domains.empty() && rule.cidrs.empty() && !NamesAddresses(rule)
-                   ? Means()
-                   : Observed(v1::NETWORK, "network");
+        return HowConnectsAre(rule);
       case RuleKind::kFile:
         return HowFilesAre(rule);
       case RuleKind::kSignal:
@@ -148,11 +146,17 @@ class Lister {
       });
     });
   }
-  static bool NamesAddresses(const policy::Rule& rule) {
+  // The kernel knows addresses; which name led to one it is not told yet.
+  Means HowConnectsAre(const policy::Rule& rule) const {
+    policy::DomainPattern pattern;
     for (const policy::Text& domain : rule.domains) {
-      if (domain.value == "**" || domain.value == "localhost") return true;
+      policy::GlobError error;
+      if (!policy::ParseDomainPattern(domain.value, pattern, error)) return {};
     }
-    return false;
+    if (!pattern.any && !pattern.names.empty())
+      return {How::NONE, "", "only addresses are judged, and which name led to one is not known"};
+    if (means_.controls.count("network") != 0) return {How::KERNEL, "cgroup_bpf", ""};
+    return Observed(v1::NETWORK, "network");
   }
   void Add(absl::string_view rule, policy::Position at, const Means& means) {
     v1::RuleEnforcement entry;

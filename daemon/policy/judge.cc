@@ -103,7 +103,9 @@ std::optional<Subject> OfFile(const Event& event, SessionTerminals& terminals) {
   return subject;
 }
 
-std::optional<Subject> OfNetwork(const Event& event) {
+}  // namespace
+
+std::optional<policy::Subject> NetworkSubject(const Event& event) {
   // Of listening no rule speaks.
   if (event.kind() != v1::CONNECT && event.kind() != v1::SEND) return std::nullopt;
   const v1::Net& net = event.net();
@@ -115,8 +117,6 @@ std::optional<Subject> OfNetwork(const Event& event) {
   subject.protocol = net.protocol() == "tcp" ? policy::kTcp : net.protocol() == "udp" ? policy::kUdp : 0;
   return subject;
 }
-
-}  // namespace
 
 // 0: the first process, and what it started. A child that did not exec counts like one that did.
 int Judge::DepthOf(const Event& event, pid_t first_process) const {
@@ -131,7 +131,8 @@ int Judge::DepthOf(const Event& event, pid_t first_process) const {
   return kDeepest;
 }
 
-void Judge::Apply(const policy::Snapshot& snapshot, JudgedSession& session, Event* event) {
+void Judge::Apply(const policy::Snapshot& snapshot, JudgedSession& session, Event* event,
+                  bool went_through) {
   std::optional<Subject> subject;
   std::vector<absl::string_view> argv;
   std::string asked;
@@ -151,7 +152,7 @@ void Judge::Apply(const policy::Snapshot& snapshot, JudgedSession& session, Even
       subject = policy::UnixSubject(operation, event->unix().path());
     }
   } else if (event->has_net()) {
-    subject = OfNetwork(*event);
+    subject = NetworkSubject(*event);
   }
   if (!subject.has_value()) return;
   const std::function<bool(absl::string_view)> trusted = [&](absl::string_view directory) {
@@ -172,7 +173,8 @@ void Judge::Apply(const policy::Snapshot& snapshot, JudgedSession& session, Even
       subject = there;
     }
   }
-  if (verdict.rule == nullptr && verdict.decision == policy::Decision::kAllow) {
+  const bool plain = verdict.rule == nullptr && verdict.decision == policy::Decision::kAllow;
+  if (plain || (went_through && verdict.Stops())) {
     event->mutable_judgement()->set_decision(v1::ALLOW);
     return;
   }

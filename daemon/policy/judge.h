@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -22,6 +23,9 @@ struct JudgedSession {
   SessionTerminals terminals;
 };
 
+// The act of a CONNECT or SEND event; nullopt for others.
+std::optional<policy::Subject> NetworkSubject(const Event& event);
+
 // Core thread.
 class Judge {
  public:
@@ -29,8 +33,10 @@ class Judge {
 
   // The event is attributed already, and not redacted yet. Events of which no rule speaks (fork, exit, what
   // the daemon itself tells) stay without a judgement. What a default allows is marked as allowed and
-  // nothing more: most events are that.
-  void Apply(const policy::Snapshot& snapshot, JudgedSession& session, Event* event);
+  // nothing more: most events are that. went_through: the kernel has judged it and let it go, so that no
+  // denial can be true of it.
+  void Apply(const policy::Snapshot& snapshot, JudgedSession& session, Event* event,
+             bool went_through = false);
 
  private:
   int DepthOf(const Event& event, pid_t first_process) const;

@@ -425,6 +425,13 @@ void Policies::Judge(Event* event) {
   if (it != sessions_.end()) judge_.Apply(*it->second.current->Get(), it->second.judged, event);
 }
 
+void Policies::JudgeLetGo(const policy::Snapshot* snapshot, Event* event) {
+  const auto it = sessions_.find(event->session());
+  if (it == sessions_.end()) return;
+  const auto current = it->second.current->Get();
+  judge_.Apply(snapshot == nullptr ? *current : *snapshot, it->second.judged, event, true);
+}
+
 v1::PolicyState Policies::Describe(const std::string& session, bool rules,
                                    const std::set<v1::Source>& sources) const {
   v1::PolicyState state;
@@ -457,6 +464,8 @@ std::vector<v1::RuleEnforcement> Policies::Enforcement(const policy::Snapshot& s
                                                        const std::string& session) const {
   const auto it = sessions_.find(session);
   SessionMeans means{sources, Enforces(snapshot), {"file_read"}};  // of a session that is still to be
+  // Processes that are attached have no shim that proves it.
+  if (judges_connects_ && sources.count(v1::NOTIFY) != 0) means.controls.insert("network");
   if (it != sessions_.end()) means = {sources, it->second.gate->armed(), it->second.controls};
   return ListEnforcement(snapshot, means,
                          limits_of_ == nullptr ? MissingLimits() : limits_of_(session, snapshot.limits()));

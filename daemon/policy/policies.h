@@ -63,6 +63,9 @@ class Policies {
     may_take_ = std::move(may_take);
   }
 
+  // Whether the kernel of this host can judge connects.
+  void SetJudgesConnects(bool judges) { judges_connects_ = judges; }
+
   // Before the loop runs: reads root's files here and now. Broken ones are replaced, and Problems says so.
   void LoadAtStart();
   // Reads root's files again; a file that does not load changes nothing. All sessions are switched at once.
@@ -90,6 +93,9 @@ class Policies {
 
   // Writes the judgement into an event of a session.
   void Judge(Event* event);
+  // The same of what the kernel has judged, by this policy, and let go. Null: by one that is not known any
+  // more.
+  void JudgeLetGo(const policy::Snapshot* snapshot, Event* event);
 
   // With `rules`: how each rule is enforced, given the sources that are active in the session.
   v1::PolicyState Describe(const std::string& session, bool rules, const std::set<v1::Source>& sources) const;
@@ -170,6 +176,7 @@ class Policies {
   std::shared_ptr<Round> round_;  // under way
   std::vector<Done<v1::ReloadPoliciesResponse>> waiting_;
   bool again_ = false;
+  bool judges_connects_ = false;
   bool archive_stale_ = false;  // the last good policies could not be kept
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

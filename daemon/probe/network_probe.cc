@@ -23,12 +23,96 @@ NetworkProbe::NetworkProbe(BpfRing& ring, int base_cgroup_fd)
     : ring_(ring), base_cgroup_fd_(base_cgroup_fd) {}
 NetworkProbe::~NetworkProbe() = default;
 
-absl::StatusOr<std::unique_ptr<NetworkProbe>> NetworkProbe::Create(BpfRing& ring, int base_cgroup_fd) {
+absl::StatusOr<std::unique_ptr<NetworkProbe>> NetworkProbe::Create(BpfRing& ring, int base_cgroup_fd,
+                                                                   const std::string& instance,
+                                                                   const Clock& clock) {
   std::unique_ptr<NetworkProbe> probe(new NetworkProbe(ring, base_cgroup_fd));
-  ASSIGN_OR_RETURN(probe->inet_, LoadSkeleton<network_bpf>(
-                                     "network programs", [&](network_bpf* bpf) { return ring.Share(bpf); }));
+  RETURN_IF_ERROR(probe->LoadInet());
+  if (probe->enforceable_.ok()) probe->enforceable_ = probe->MakeGate(instance, clock);
   probe->unix_status_ = probe->LoadUnix();
   return probe;
+}
+
+// What the kernel cannot judge it may still be able to record.
+absl::Status NetworkProbe::LoadInet() {
+  const auto load = [this](bool enforce) {
+    return LoadSkeleton<network_bpf>("network programs", [&](network_bpf* bpf) {
+      bpf->rodata->net_enforce = enforce ? 1 : 0;
+      return ring_.Share(bpf);
+    });
+  };
+  auto judging = load(true);
+  if (judging.ok()) {
+    inet_ = std::move(*judging);
+    return absl::OkStatus();
+  }
+  enforceable_ = judging.status();
+  ASSIGN_OR_RETURN(inet_, load(false));
+  return absl::OkStatus();
+}
+
+absl::Status NetworkProbe::MakeGate(const std::string& instance, const Clock& clock) {
+  ASSIGN_OR_RETURN(pins_, BpfPins::Create(instance));
+  NetworkMapFds fds;
+  fds.slots = bpf_map__fd(inet_->maps.net_slots);
+  fds.sessions = bpf_map__fd(inet_->maps.net_sessions);
+  fds.rules = bpf_map__fd(inet_->maps.net_rules);
+  fds.prefixes = bpf_map__fd(inet_->maps.net_prefixes);
+  fds.opened = bpf_map__fd(inet_->maps.net_opened);
+  fds.opened_lists = bpf_map__fd(inet_->maps.net_opened_lists);
+  fds.redirected = bpf_map__fd(inet_->maps.net_redirected);
+  ASSIGN_OR_RETURN(gate_, NetworkGate::Create(fds, clock));
+  return absl::OkStatus();
+}
+
+std::string NetworkProbe::GroupOf(uint64_t cgroup_id) const {
+  return own_links_.count(cgroup_id) == 0 ? "base" : absl::StrCat(cgroup_id);
+}
+
+absl::Status NetworkProbe::Hold(uint64_t cgroup_id) {
+  const std::string group = GroupOf(cgroup_id);
+  std::set<uint64_t>& sessions = held_[group];
+  if (sessions.empty()) {
+    const auto own = own_links_.find(cgroup_id);
+    for (const NamedLink& link : own == own_links_.end() ? links_ : own->second) {
+      if (!link.denies) continue;
+      const absl::Status pinned = pins_->Pin(link.link.get(), group, link.name);
+      if (pinned.ok()) continue;
+      pins_->Remove(group);
+      held_.erase(group);
+      return pinned;
+    }
+  }
+  sessions.insert(cgroup_id);
+  return absl::OkStatus();
+}
+
+void NetworkProbe::LetGo(uint64_t cgroup_id) {
+  const auto held = held_.find(GroupOf(cgroup_id));
+  if (held == held_.end() || held->second.erase(cgroup_id) == 0 || !held->second.empty()) return;
+  pins_->Remove(held->first);
+  held_.erase(held);
+}
+
+absl::Status NetworkProbe::Enforce(uint64_t cgroup_id, std::shared_ptr<const policy::Snapshot> snapshot) {
+  RETURN_IF_ERROR(enforceable_);
+  const bool is_new = !gate_->Judges(cgroup_id);
+  if (is_new) RETURN_IF_ERROR(Hold(cgroup_id));
+  const absl::Status set = gate_->SetPolicy(cgroup_id, std::move(snapshot));
+  if (is_new && !set.ok()) LetGo(cgroup_id);
+  return set;
+}
+
+void NetworkProbe::RemoveCgroup(uint64_t cgroup_id) {
+  if (gate_ != nullptr) {
+    gate_->RemoveSession(cgroup_id);
+    LetGo(cgroup_id);
+  }
+  own_links_.erase(cgroup_id);
+}
+
+void NetworkProbe::DropEarlier() {
+  if (pins_ != nullptr) pins_->RemoveEarlier();
 }
 
 absl::Status NetworkProbe::LoadUnix() {
@@ -62,19 +146,27 @@ absl::Status NetworkProbe::AttachOne(bpf_program* program, int cgroup_fd, absl::
                                      Links& links) {
   UniqueLink link(bpf_program__attach_cgroup(program, cgroup_fd));
   if (link == nullptr) return BpfError(errno, absl::StrCat("attach ", part));
-  links.push_back(std::move(link));
+  links.push_back({std::string(part), std::move(link), false});
   return absl::OkStatus();
 }
 
 absl::Status NetworkProbe::AttachInet(int cgroup_fd, Links& links) {
   RETURN_IF_ERROR(
       AttachOne(inet_->progs.on_sockops, cgroup_fd, "sockops", links));  // before the first connect
-  RETURN_IF_ERROR(AttachOne(inet_->progs.connect4, cgroup_fd, "connect4", links));
-  RETURN_IF_ERROR(AttachOne(inet_->progs.connect6, cgroup_fd, "connect6", links));
-  RETURN_IF_ERROR(AttachOne(inet_->progs.sendmsg4, cgroup_fd, "sendmsg4", links));
-  RETURN_IF_ERROR(AttachOne(inet_->progs.sendmsg6, cgroup_fd, "sendmsg6", links));
   RETURN_IF_ERROR(AttachOne(inet_->progs.bind4, cgroup_fd, "bind4", links));
-  return AttachOne(inet_->progs.bind6, cgroup_fd, "bind6", links);
+  RETURN_IF_ERROR(AttachOne(inet_->progs.bind6, cgroup_fd, "bind6", links));
+  const auto& progs = inet_->progs;
+  const std::pair<bpf_program*, const char*> judging[] = {
+      {progs.connect4, "connect4"},         {progs.connect6, "connect6"},       {progs.sendmsg4, "sendmsg4"},
+      {progs.sendmsg6, "sendmsg6"},         {progs.sock_create, "sock_create"}, {progs.recvmsg4, "recvmsg4"},
+      {progs.recvmsg6, "recvmsg6"},         {progs.getpeername4, "getpeername4"},
+      {progs.getpeername6, "getpeername6"},
+  };
+  for (const auto& [program, part] : judging) {
+    RETURN_IF_ERROR(AttachOne(program, cgroup_fd, part, links));
+    links.back().denies = true;
+  }
+  return absl::OkStatus();
 }
 
 std::vector<std::string> NetworkProbe::AttachUnix(int cgroup_fd, Links& links) {
@@ -96,7 +188,7 @@ std::vector<std::string> NetworkProbe::AttachUnix(int cgroup_fd, Links& links) {
 ProbeStats NetworkProbe::Stats() const {
   ProbeStats stats;
   for (am_type type :
-       {AM_CONNECT, AM_SOCK_RESULT, AM_BIND, AM_LISTEN, AM_SEND, AM_UNIX_CONNECT, AM_UNIX_SEND}) {
+       {AM_CONNECT, AM_SOCK_RESULT, AM_BIND, AM_LISTEN, AM_SEND, AM_UNIX_CONNECT, AM_UNIX_SEND, AM_SOCKET}) {
     stats.records += ring_.records(type);
     stats.lost += ring_.Lost(type);
   }

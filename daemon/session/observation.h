@@ -23,6 +23,12 @@ class Observation {
   // From now on the processes of this cgroup (and below) are recorded. `own_fd`: of a cgroup that does not
   // lie below the instance's base, so that what is attached to the base does not see it; else -1.
   virtual absl::Status AddSession(uint64_t cgroup_id, int own_fd) = 0;
+  // From now on the kernel judges the connects and datagrams of this cgroup by this policy, or by this one
+  // in place of another. On an error a cgroup that was not judged is not, and one that was is denied all.
+  virtual absl::Status JudgeConnects(uint64_t cgroup_id,
+                                     std::shared_ptr<const policy::Snapshot> snapshot) = 0;
+  // Hands on what was recorded so far.
+  virtual void TakeIn() = 0;
   // Takes in what was recorded so far, then lifts everything that was added for this cgroup.
   virtual void RemoveSession(uint64_t cgroup_id) = 0;
   // Nothing of this cgroup still waits in a kernel queue to be read.

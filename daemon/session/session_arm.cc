@@ -20,6 +20,9 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   const std::shared_ptr<Gate> gate = deps_.policies.GateOf(state->info.id());
   const bool armed = gate != nullptr && gate->armed();
   options.fanotify_backend = armed && ActiveSources(state->info).count(v1::FANOTIFY) != 0;
+  absl::Status judged;
+  if (armed) judged = deps_.observation.JudgeConnects(state->cgroup_id, snapshot);
+  state->judges_connects = options.network_backend = armed && judged.ok();
   options.root = root;
   options.landlock_abi = LandlockAbi();
   options.canary_file = deps_.canary_file;
@@ -29,6 +32,12 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   state->info.clear_controls();
   for (v1::ControlState& control : ControlsOf(state->plan, options.landlock_abi)) {
     *state->info.add_controls() = std::move(control);
+  }
+  if (!judged.ok()) {
+    v1::ControlState* network = state->info.add_controls();
+    network->set_name("network");
+    network->set_mechanism("cgroup_bpf");
+    network->set_why(std::string(judged.message()));
   }
   // Until they were tried, what is planned counts.
   std::set<std::string> planned;
@@ -94,6 +103,7 @@ absl::Status SessionManager::Prove(const Caller& caller, const v1::ProveRequest&
     return Refusal(absl::StatusCode::kFailedPrecondition, "NOT_ARMED", "this session is not armed yet");
   }
   ForgetToken(state);
+  deps_.observation.TakeIn();  // the canaries' own records are none of the session's
   deps_.policies.GateOf(state->info.id())->SetProving(false);
   std::vector<v1::ControlState> controls(state->info.controls().begin(), state->info.controls().end());
   const absl::Status proven = EnterProof(state->plan, request, state->proof_required, controls);

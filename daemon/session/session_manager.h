@@ -148,6 +148,7 @@ class SessionManager : public EventSink {
   absl::Status BeginLimits(const StatePtr& state);  // before its first process
   void RecoverLimits(const StatePtr& state);
   void FollowLimits(const StatePtr& state);  // its policy was switched
+  void FollowConnects(const StatePtr& state);
   void BeginResources(const StatePtr& state, absl::Duration age);
   void OnAct(SessionState& state, const Event& event);  // its resources are counted
   void EndResources(const StatePtr& state);

@@ -1,4 +1,5 @@
 // What a session and its policy have to do with each other; the policies themselves: daemon/policy.
+#include "absl/strings/str_cat.h"
 #include "common/base/log.h"
 #include "common/base/refusal.h"
 #include "common/base/status.h"
@@ -43,10 +44,24 @@ void SessionManager::OnPolicyNotice(const std::string& id, v1::SessionChange::Wh
   Emit(*state, what, detail);
   if (what == v1::SessionChange::POLICY_CHANGED) {
     deps_.observation.PolicyChanged(state->cgroup_id);
+    FollowConnects(state);
     FollowLimits(state);
     TellGap(*state);
   }
   Save(state);
+}
+
+// What could not be switched was closed: whatever the old policy allowed, the new one might deny.
+void SessionManager::FollowConnects(const StatePtr& state) {
+  if (!state->judges_connects) return;
+  const std::string& id = state->info.id();
+  const absl::Status judged =
+      deps_.observation.JudgeConnects(state->cgroup_id, deps_.policies.SnapshotOf(id));
+  if (judged.ok()) return;
+  LogError("session ", id, ": all connections are denied: ", judged.message());
+  Emit(*state, v1::SessionChange::NOT_ENFORCED,
+       absl::StrCat("all connections are denied, because the new rules could not be put in place: ",
+                    judged.message()));
 }
 
 void SessionManager::SetPolicy(const Caller& caller, const v1::SetPolicyRequest& request,

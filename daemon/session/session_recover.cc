@@ -63,6 +63,12 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
   by_cgroup_[state->cgroup_id] = state;
   deps_.policies.Recover(state->info);
   deps_.policies.SetControls(id, ActiveControls(state->info));
+  if (ActiveControls(state->info).count("network") != 0) {
+    const absl::Status judged = deps_.observation.JudgeConnects(state->cgroup_id, deps_.policies.SnapshotOf(id));
+    state->judges_connects = judged.ok();
+    if (!judged.ok())
+      LogError("session ", id, ": its connections go on being judged by its last policy: ", judged.message());
+  }
   RecoverLimits(state);
   const uint64_t now = static_cast<uint64_t>(deps_.clock.BootNs());
   const uint64_t gap = daemon_lost_ns > 0 && now > daemon_lost_ns ? now - daemon_lost_ns : 0;

@@ -151,7 +151,7 @@ int Main(int argc, char** argv) {
     for (int op = 0; op < 3; ++op) bare[op].push_back(worker.Measure(runner, root, op));
     auto ring = *BpfRing::Create(base->fd(), runner);
     auto process = *ProcessProbe::Create(*ring);
-    auto network = *NetworkProbe::Create(*ring, base->fd());
+    auto network = *NetworkProbe::Create(*ring, base->fd(), "test", SystemClock());
     Must(ring->AddSession(session->id()).ok() && process->Attach(counter).ok() &&
              network->Attach(counter).ok(),
          "attach");
@@ -167,7 +167,7 @@ int Main(int argc, char** argv) {
   }
   // The ring is filled while nobody reads, then read at once.
   auto ring = *BpfRing::Create(base->fd(), runner);
-  auto network = *NetworkProbe::Create(*ring, base->fd());
+  auto network = *NetworkProbe::Create(*ring, base->fd(), "test", SystemClock());
   Must(ring->AddSession(session->id()).ok() && network->Attach(counter).ok(), "attach");
   const uint64_t before = counter.records;
   WaitFor(RunIn(*session, [] {

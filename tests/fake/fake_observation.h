@@ -16,6 +16,11 @@ class FakeObservation : public Observation {
     sessions.insert(cgroup_id);
     return absl::OkStatus();
   }
+  absl::Status JudgeConnects(uint64_t cgroup_id, std::shared_ptr<const policy::Snapshot> snapshot) override {
+    if (judge_connects.ok()) judged[cgroup_id] = std::move(snapshot);
+    return judge_connects;
+  }
+  void TakeIn() override {}
   void RemoveSession(uint64_t cgroup_id) override { sessions.erase(cgroup_id); }
   bool Settled(uint64_t) override { return settled; }
   absl::Status AddMounts(uint64_t, pid_t, std::shared_ptr<Gate>) override { return add_mounts; }
@@ -41,7 +46,8 @@ class FakeObservation : public Observation {
     return states;
   }
 
-  absl::Status add_session, add_mounts;
+  absl::Status add_session, add_mounts, judge_connects;
+  std::map<uint64_t, std::shared_ptr<const policy::Snapshot>> judged;
   bool watch_ended = false;
   bool settled = true;
   std::set<uint64_t> sessions;

@@ -25,7 +25,7 @@ struct Rig {
 
   Rig() {
     ring = *BpfRing::Create(base->fd(), runner);
-    auto made = NetworkProbe::Create(*ring, base->fd());
+    auto made = NetworkProbe::Create(*ring, base->fd(), "test", SystemClock());
     INFO(made.status());
     REQUIRE(made.ok());
     probe = *std::move(made);
