@@ -19,6 +19,7 @@ std::optional<DnsClient> GateHost::Identify(uint64_t cgroup_id, const DnsPath& p
   const auto led = gate_.FindRedirected(socket->cookie);
   if (!led.ok() || led->cgroup_id != cgroup_id) return std::nullopt;
   DnsClient client;
+  client.pid = led->pid;
   client.uid = socket->uid;
   client.server = led->server;
   client.server_port = led->port;

@@ -32,7 +32,7 @@ class FakeGate : public NameGate {
     absl::MutexLock lock(&mutex);
     const auto it = led.find(cookie);
     if (it == led.end()) return absl::NotFoundError("not led");
-    return RedirectedSocket{it->second, *policy::ParseAddress("192.0.2.53"), 53};
+    return RedirectedSocket{it->second, *policy::ParseAddress("192.0.2.53"), 53, 4711};
   }
 
   mutable absl::Mutex mutex;
@@ -59,7 +59,7 @@ struct Rig {
         [this](uint64_t, const DnsClient& client, int64_t, const Event& event) {
           absl::MutexLock lock(&gate.mutex);
           told.push_back(
-              absl::StrCat(event.dns().name(), " ", client.uid == ::getuid() ? "ours" : "not ours"));
+              absl::StrCat(event.dns().name(), " ", client.uid == ::getuid() && client.pid == 4711 ? "ours" : "not ours"));
         },
         options);
     REQUIRE(created.ok());
