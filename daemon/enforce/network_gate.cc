@@ -46,6 +46,11 @@ absl::StatusOr<std::unique_ptr<NetworkGate>> NetworkGate::Create(const NetworkMa
   return std::unique_ptr<NetworkGate>(new NetworkGate(std::move(maps), clock));
 }
 
+NetworkGate::~NetworkGate() {
+  absl::MutexLock lock(&mutex_);
+  maps_->LeaveAsIs();
+}
+
 absl::StatusOr<std::shared_ptr<const NetworkGate::Stored>> NetworkGate::Store(NetworkRules rules) {
   std::string key = rules.Fingerprint();
   std::weak_ptr<const Stored>& known = stored_[key];

@@ -28,6 +28,9 @@ class NetworkGate : public NameGate {
   // Of programs that are loaded; keeps their maps by itself. `clock` outlives it.
   static absl::StatusOr<std::unique_ptr<NetworkGate>> Create(const NetworkMapFds& fds, const Clock& clock);
 
+  // Sessions that are there still go on being judged as they are now.
+  ~NetworkGate() override;
+
   // From now on this is the session's policy: all of it is written first, then switched in one step. Sessions
   // with equal rules share them. On an error a session that is new here stays one that is not judged, and one
   // that was judged is denied everything.

@@ -128,6 +128,7 @@ absl::StatusOr<std::shared_ptr<NetworkMaps::Run>> NetworkMaps::WriteRun(uint32_t
 }
 
 NetworkMaps::Policy::~Policy() {
+  if (maps_->leave_) return;
   for (const am_net_key& key : keys_) bpf_map_delete_elem(maps_->prefixes_.get(), &key);
 }
 

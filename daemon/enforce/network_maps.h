@@ -86,6 +86,9 @@ class NetworkMaps : public std::enable_shared_from_this<NetworkMaps> {
   // False when there is none.
   bool FindRedirected(uint64_t cookie, am_net_redirected* out) const;
 
+  // Programs that outlive the daemon go on with what is in the maps: nothing is taken back any more.
+  void LeaveAsIs() { leave_ = true; }
+
   // For tests: rules that are in use.
   size_t rules_in_use() const;
 
@@ -98,6 +101,7 @@ class NetworkMaps : public std::enable_shared_from_this<NetworkMaps> {
   am_net_session* sessions_ = nullptr;  // mapped
   am_net_list* lists_ = nullptr;        // of opened addresses, mapped
   uint32_t next_policy_ = 1;
+  bool leave_ = false;
   std::map<uint32_t, uint32_t> free_rules_;  // first -> count
   std::vector<uint32_t> free_sessions_, free_opened_;
 };

@@ -1,5 +1,6 @@
 #include "daemon/probe/bpf_pins.h"
 
+#include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <dirent.h>
 #include <linux/magic.h>
@@ -88,8 +89,8 @@ absl::Status BpfPins::Pin(bpf_link* link, absl::string_view group, absl::string_
   const std::string directory = absl::StrCat(RunDir(), "/", group);
   RETURN_IF_ERROR(MakeDirectories(directory));
   const std::string path = absl::StrCat(directory, "/", name);
-  if (const int error = bpf_link__pin(link, path.c_str()); error != 0)
-    return ErrnoStatus(-error, absl::StrCat("pin ", path));
+  // Not bpf_link__pin, which refuses a link that was pinned before.
+  if (bpf_obj_pin(bpf_link__fd(link), path.c_str()) != 0) return ErrnoStatus(errno, absl::StrCat("pin ", path));
   return absl::OkStatus();
 }
 
