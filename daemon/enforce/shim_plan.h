@@ -10,10 +10,10 @@ namespace agentmon {
 
 struct ShimPlanOptions {
   bool fanotify_backend = false;  // marks on mounts judge files: mounts of the session's own would have none
-  bool network_backend = false;   // the kernel judges connects by the session's policy
   bool root = false;              // uid 0, which keeps what ordinary work on files needs
   int landlock_abi = 0;           // of this kernel
   std::string canary_file = "";   // one that no session may open and everybody else may read; may be empty
+  bool network_backend = false;   // the kernel judges connects by the session's policy
 };
 
 // Layers that only record have no part in it, and where all do, nothing is unset, closed or refused; what a
