@@ -127,7 +127,8 @@ absl::Status App::StartSessions() {
   if (scopes) scopes_ = std::make_unique<SystemdScopes>(*loop_, loop_->event(), sd_bus_open_system);
   host_limits_ = std::make_unique<HostLimits>(HostLimits::Places{mount, cgroups_->base().path()});
   ASSIGN_OR_RETURN(resources_, ResourceKeeper::Create(*loop_, clock_));
-  observation_ = ObservationSet::Create(cgroups_->base(), instance, *loop_, clock_, tree_, std::move(holder_));
+  observation_ =
+      ObservationSet::Create(cgroups_->base(), instance, *loop_, clock_, tree_, std::move(holder_));
   workers_ = std::make_unique<WorkerPool>(kWorkers, kWaitingWork);
   policies_ = std::make_unique<Policies>(
       Policies::Deps{*loop_, *workers_, clock_, tree_, OwnPaths{config_.state_dir, config_.runtime_dir}},

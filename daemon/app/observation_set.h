@@ -17,8 +17,8 @@
 #include "daemon/probe/fanotify_probe.h"
 #include "daemon/probe/network_probe.h"
 #include "daemon/probe/notify_probe.h"
-#include "daemon/probe/record_queue.h"
 #include "daemon/probe/process_probe.h"
+#include "daemon/probe/record_queue.h"
 #include "daemon/resolver/session_names.h"
 #include "daemon/session/observation.h"
 

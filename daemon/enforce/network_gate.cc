@@ -190,7 +190,8 @@ absl::StatusOr<std::shared_ptr<NetworkMaps::Opened>> NetworkGate::MakeOpened(
   const uint32_t policy = version.stored->policy->number();
   ASSIGN_OR_RETURN(const std::vector<am_net_rule> list,
                    ListForNames(version.stored->rules, *version.snapshot, address, names));
-  const bool by_name = std::any_of(list.begin(), list.end(), [](const am_net_rule& r) { return r.until_ns != 0; });
+  const bool by_name =
+      std::any_of(list.begin(), list.end(), [](const am_net_rule& r) { return r.until_ns != 0; });
   if (!by_name) return std::shared_ptr<NetworkMaps::Opened>();
   ASSIGN_OR_RETURN(std::shared_ptr<NetworkMaps::Run> run, maps_->WriteRun(policy, list));
   return maps_->Open(OpenedKey(cgroup_id, policy, address), std::move(run));
@@ -258,7 +259,8 @@ absl::Status NetworkGate::OpenAddress(uint64_t cgroup_id, absl::string_view name
   const std::vector<OpenName> before = session.names[reached];
   std::vector<OpenName>& names = session.names[reached];
   DropExpired(names, now);
-  const auto known = std::find_if(names.begin(), names.end(), [&](const OpenName& n) { return n.name == *normalised; });
+  const auto known =
+      std::find_if(names.begin(), names.end(), [&](const OpenName& n) { return n.name == *normalised; });
   absl::Status published;
   if (known != names.end()) {
     known->until_ns = std::max(known->until_ns, expires_boot_ns);
@@ -314,7 +316,8 @@ absl::StatusOr<RedirectedSocket> NetworkGate::FindRedirected(uint64_t cookie) co
   if (!maps_->FindRedirected(cookie, &found)) return absl::NotFoundError("this socket was not redirected");
   RedirectedSocket out;
   out.cgroup_id = found.cgroup_id;
-  out.server = found.family == AF_INET6 ? policy::FromBytes16(found.server) : policy::FromBytes4(found.server);
+  out.server =
+      found.family == AF_INET6 ? policy::FromBytes16(found.server) : policy::FromBytes4(found.server);
   out.port = found.port;
   out.pid = found.pid;
   return out;
@@ -358,8 +361,9 @@ v1::Judgement NetworkGate::Describe(uint64_t cgroup_id, const KernelVerdict& ver
     }
     out = policy::ToJudgement(*snapshot, said, subject);
   } else if (verdict.rule == AM_NET_BY_KIND) {
-    out = policy::BuiltinDenial("sockets that no rule can hold",
-                                "the policy denies connections, and what this kind of socket sends is not judged");
+    out = policy::BuiltinDenial(
+        "sockets that no rule can hold",
+        "the policy denies connections, and what this kind of socket sends is not judged");
   } else {
     out = policy::BuiltinDenial("network rules", "they could not be looked at, so everything is denied");
   }

@@ -76,11 +76,13 @@ class NetworkGate : public NameGate {
   };
   using Lock = absl::Mutex;
 
-  NetworkGate(std::shared_ptr<NetworkMaps> maps, const Clock& clock) : maps_(std::move(maps)), clock_(clock) {}
-  absl::StatusOr<std::shared_ptr<const Stored>> Store(NetworkRules rules) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  NetworkGate(std::shared_ptr<NetworkMaps> maps, const Clock& clock)
+      : maps_(std::move(maps)), clock_(clock) {}
+  absl::StatusOr<std::shared_ptr<const Stored>> Store(NetworkRules rules)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::shared_ptr<NetworkMaps::Opened>> MakeOpened(uint64_t cgroup_id, const Version& version,
-                                                                 const policy::Address& address,
-                                                                 const std::vector<OpenName>& names)
+                                                                  const policy::Address& address,
+                                                                  const std::vector<OpenName>& names)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Publish(uint64_t cgroup_id, Session& session, const policy::Address& address)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

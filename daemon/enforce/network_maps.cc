@@ -151,8 +151,7 @@ absl::StatusOr<std::shared_ptr<NetworkMaps::Opened>> NetworkMaps::Open(const am_
   if (free_opened_.empty()) return absl::ResourceExhaustedError("no room for another opened address");
   const uint32_t slot = free_opened_.back();
   StoreWord(&lists_[slot], run->list().first, run->list().count);
-  if (bpf_map_update_elem(opened_.get(), &key, &slot, BPF_NOEXIST) != 0)
-    return MapError("an opened address");
+  if (bpf_map_update_elem(opened_.get(), &key, &slot, BPF_NOEXIST) != 0) return MapError("an opened address");
   free_opened_.pop_back();
   auto opened = std::make_shared<Opened>(shared_from_this(), key, slot);
   opened->run_ = std::move(run);

@@ -107,7 +107,8 @@ void AddInOrder(std::vector<am_net_rule>& rules, const Layer& layer, std::vector
 
 // A walk of nothing would look like a list that is missing.
 std::vector<am_net_rule> NeverEmpty(std::vector<am_net_rule> list) {
-  if (list.empty()) list.push_back(Layer{kNoLayer, true, false, false, nullptr}.Rule(AM_NET_BY_DEFAULT, false));
+  if (list.empty())
+    list.push_back(Layer{kNoLayer, true, false, false, nullptr}.Rule(AM_NET_BY_DEFAULT, false));
   return list;
 }
 

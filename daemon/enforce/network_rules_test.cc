@@ -67,7 +67,8 @@ network_rules:
 TEST_CASE("layers that only record are not in the lists, and isolate denies everything") {
   const TestLayer open = Layer(LayerKind::kBase, "defaults: {network: allow}\n");
   const auto monitored = policy::MakeSnapshot(
-      {open, Layer(LayerKind::kUser, "posture: monitor\nnetwork_rules: [{cidrs: [0.0.0.0/0], decision: deny}]\n")});
+      {open,
+       Layer(LayerKind::kUser, "posture: monitor\nnetwork_rules: [{cidrs: [0.0.0.0/0], decision: deny}]\n")});
   CHECK_FALSE(Ask(*monitored, "192.0.2.1", 80).denied);
   CHECK_FALSE(CompileNetworkRules(*monitored)->stops);
   const auto isolated = policy::MakeSnapshot({open, Layer(LayerKind::kUser, "posture: isolate\n")});
@@ -136,8 +137,8 @@ TEST_CASE("equal lists are kept once, and equal policies have equal fingerprints
   CHECK(one->rules.size() < 800);
   const auto same = CompileNetworkRules(*policy::MakeSnapshot({Layer(LayerKind::kBase, text)}));
   CHECK(one->Fingerprint() == same->Fingerprint());
-  const auto other =
-      CompileNetworkRules(*policy::MakeSnapshot({Layer(LayerKind::kBase, text + "defaults: {network: allow}\n")}));
+  const auto other = CompileNetworkRules(
+      *policy::MakeSnapshot({Layer(LayerKind::kBase, text + "defaults: {network: allow}\n")}));
   CHECK(one->Fingerprint() != other->Fingerprint());
 }
 
@@ -160,13 +161,14 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-constexpr const char* kCidrs[] = {"10.0.0.0/8", "10.1.0.0/16", "10.1.2.3",     "0.0.0.0/0",   "::/0",
-                                  "fd00::/8",   "127.0.0.0/9", "10.128.0.0/9", "fd00::5",     "::1",
+constexpr const char* kCidrs[] = {"10.0.0.0/8", "10.1.0.0/16", "10.1.2.3",     "0.0.0.0/0",    "::/0",
+                                  "fd00::/8",   "127.0.0.0/9", "10.128.0.0/9", "fd00::5",      "::1",
                                   "127.0.0.1",  "10.1.2.0/24", "8.0.0.0/7",    "2001:db8::/32"};
-constexpr const char* kAddresses[] = {"10.1.2.3",        "10.1.9.9", "10.200.0.1", "127.0.0.1", "127.200.0.1",
-                                      "8.8.8.8",         "fd00::5",  "fd00::6",    "::1",       "2001:db8::1",
-                                      "::ffff:10.1.2.3", "::",       "0.0.0.0",    "64:ff9b::a01:203"};
-constexpr const char* kPatterns[] = {"a.example", "*.example", "**.example", "**", "localhost", "10.1.2.3", "*"};
+constexpr const char* kAddresses[] = {
+    "10.1.2.3", "10.1.9.9", "10.200.0.1",  "127.0.0.1",       "127.200.0.1", "8.8.8.8", "fd00::5",
+    "fd00::6",  "::1",      "2001:db8::1", "::ffff:10.1.2.3", "::",          "0.0.0.0", "64:ff9b::a01:203"};
+constexpr const char* kPatterns[] = {"a.example", "*.example", "**.example", "**",
+                                     "localhost", "10.1.2.3",  "*"};
 constexpr const char* kNames[] = {"a.example", "b.a.example", "other.test", ""};
 constexpr const char* kPorts[] = {"22", "443", "400-500", "1-65535"};
 constexpr const char* kDecisions[] = {"allow", "allow", "deny", "deny", "ask", "audit"};

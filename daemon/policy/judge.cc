@@ -132,8 +132,7 @@ int Judge::DepthOf(const Event& event, pid_t first_process) const {
   return kDeepest;
 }
 
-void Judge::Apply(const policy::Snapshot& snapshot, JudgedSession& session, Event* event,
-                  bool went_through) {
+void Judge::Apply(const policy::Snapshot& snapshot, JudgedSession& session, Event* event, bool went_through) {
   std::optional<Subject> subject;
   std::vector<absl::string_view> argv;
   std::string asked;

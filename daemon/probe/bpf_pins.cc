@@ -28,7 +28,8 @@ bool IsBpfFs(const std::string& path) {
 // Anybody may make directories in a BPF file system that was mounted without a mode.
 absl::Status MakeOwn(const std::string& path) {
   for (int tries = 0; tries < 2; ++tries) {
-    if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return ErrnoStatus(errno, absl::StrCat("make ", path));
+    if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+      return ErrnoStatus(errno, absl::StrCat("make ", path));
     struct stat st {};
     if (lstat(path.c_str(), &st) != 0) return ErrnoStatus(errno, absl::StrCat("look at ", path));
     if (S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 077) == 0) return absl::OkStatus();
@@ -65,8 +66,10 @@ std::string NewRun() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<BpfPins>> BpfPins::Create(const std::string& instance, const std::string& mount) {
-  if (!IsBpfFs(mount) && ::mount("bpf", mount.c_str(), "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0700") != 0)
+absl::StatusOr<std::unique_ptr<BpfPins>> BpfPins::Create(const std::string& instance,
+                                                         const std::string& mount) {
+  if (!IsBpfFs(mount) &&
+      ::mount("bpf", mount.c_str(), "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0700") != 0)
     return ErrnoStatus(errno, absl::StrCat("mount the BPF file system on ", mount));
   const std::string root = mount + "/agentmon";
   return std::unique_ptr<BpfPins>(new BpfPins(root, absl::StrCat(root, "/", instance), NewRun()));
@@ -90,7 +93,8 @@ absl::Status BpfPins::Pin(bpf_link* link, absl::string_view group, absl::string_
   RETURN_IF_ERROR(MakeDirectories(directory));
   const std::string path = absl::StrCat(directory, "/", name);
   // Not bpf_link__pin, which refuses a link that was pinned before.
-  if (bpf_obj_pin(bpf_link__fd(link), path.c_str()) != 0) return ErrnoStatus(errno, absl::StrCat("pin ", path));
+  if (bpf_obj_pin(bpf_link__fd(link), path.c_str()) != 0)
+    return ErrnoStatus(errno, absl::StrCat("pin ", path));
   return absl::OkStatus();
 }
 

@@ -157,8 +157,9 @@ absl::Status NetworkProbe::AttachInet(int cgroup_fd, Links& links) {
   RETURN_IF_ERROR(AttachOne(inet_->progs.bind6, cgroup_fd, "bind6", links));
   const auto& progs = inet_->progs;
   const std::pair<bpf_program*, const char*> judging[] = {
-      {progs.connect4, "connect4"},         {progs.connect6, "connect6"},       {progs.sendmsg4, "sendmsg4"},
-      {progs.sendmsg6, "sendmsg6"},         {progs.sock_create, "sock_create"}, {progs.recvmsg4, "recvmsg4"},
+      {progs.connect4, "connect4"},         {progs.connect6, "connect6"},
+      {progs.sendmsg4, "sendmsg4"},         {progs.sendmsg6, "sendmsg6"},
+      {progs.sock_create, "sock_create"},   {progs.recvmsg4, "recvmsg4"},
       {progs.recvmsg6, "recvmsg6"},         {progs.getpeername4, "getpeername4"},
       {progs.getpeername6, "getpeername6"},
   };

@@ -28,7 +28,8 @@ class NetworkProbe : public Probe {
  public:
   // instance: whose links stay when the daemon dies.
   static absl::StatusOr<std::unique_ptr<NetworkProbe>> Create(BpfRing& ring, int base_cgroup_fd,
-                                                              const std::string& instance, const Clock& clock);
+                                                              const std::string& instance,
+                                                              const Clock& clock);
   ~NetworkProbe() override;
 
   absl::string_view name() const override { return "network"; }

@@ -58,8 +58,8 @@ struct Rig {
         gate, clock,
         [this](uint64_t, const DnsClient& client, int64_t, const Event& event) {
           absl::MutexLock lock(&gate.mutex);
-          told.push_back(
-              absl::StrCat(event.dns().name(), " ", client.uid == ::getuid() && client.pid == 4711 ? "ours" : "not ours"));
+          told.push_back(absl::StrCat(event.dns().name(), " ",
+                                      client.uid == ::getuid() && client.pid == 4711 ? "ours" : "not ours"));
         },
         options);
     REQUIRE(created.ok());

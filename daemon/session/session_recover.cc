@@ -64,7 +64,8 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
   deps_.policies.Recover(state->info);
   deps_.policies.SetControls(id, ActiveControls(state->info));
   if (ActiveControls(state->info).count("network") != 0) {
-    const absl::Status judged = deps_.observation.JudgeConnects(state->cgroup_id, deps_.policies.SnapshotOf(id));
+    const absl::Status judged =
+        deps_.observation.JudgeConnects(state->cgroup_id, deps_.policies.SnapshotOf(id));
     state->judges_connects = judged.ok();
     if (!judged.ok())
       LogError("session ", id, ": its connections go on being judged by its last policy: ", judged.message());

@@ -37,9 +37,9 @@ struct SessionManager::SessionState {
   v1::ShimPlan plan;             // what it was told to do to itself, until it has proven it
   bool armed = false;
   bool judges_connects = false;  // the kernel, by the session's policy
-  bool proof_required = false;  // no agent without it
-  UniqueFd client;              // pidfd of who asked for it, watched until its first process comes
-  bool attaching = false;       // the migration is under way
+  bool proof_required = false;   // no agent without it
+  UniqueFd client;               // pidfd of who asked for it, watched until its first process comes
+  bool attaching = false;        // the migration is under way
   bool populated_once = false;
   bool ending = false;  // empty, its last records are awaited
   bool ended = false;

@@ -20,9 +20,7 @@ namespace {
 
 using policy::LayerKind;
 
-std::shared_ptr<const policy::Snapshot> Base(absl::string_view rules) {
-  return policy::MakeBase(rules);
-}
+std::shared_ptr<const policy::Snapshot> Base(absl::string_view rules) { return policy::MakeBase(rules); }
 
 policy::Address At(absl::string_view text) { return *policy::ParseAddress(text); }
 
@@ -120,9 +118,15 @@ TEST_CASE("spellings of one address are one address, for connections and datagra
     const char* address;
     bool denied;
   };
-  const std::vector<Try> tries = {{"127.0.0.2", false},       {"127.0.0.3", true},    {"::ffff:127.0.0.2", false},
-                                  {"::ffff:127.0.0.3", true}, {"::1", true},          {"0.0.0.0", true},
-                                  {"::", true},               {"64:ff9b::7f00:3", true}, {"::127.0.0.3", true}};
+  const std::vector<Try> tries = {{"127.0.0.2", false},
+                                  {"127.0.0.3", true},
+                                  {"::ffff:127.0.0.2", false},
+                                  {"::ffff:127.0.0.3", true},
+                                  {"::1", true},
+                                  {"0.0.0.0", true},
+                                  {"::", true},
+                                  {"64:ff9b::7f00:3", true},
+                                  {"::127.0.0.3", true}};
   const auto run = [&](bool enforced) {
     for (const Try& t : tries) {
       CAPTURE(t.address, enforced);
@@ -238,7 +242,8 @@ TEST_CASE("sockets whose traffic no hook sees are refused where something is den
   const int before = rig.Run(multipath);  // not in every kernel
   rig.Enforce("defaults: {network: allow}\n");
   CHECK(rig.Run(raw) == 0);
-  rig.Enforce("defaults: {network: allow}\nnetwork_rules: [{name: one, cidrs: [10.0.0.0/8], decision: deny}]\n");
+  rig.Enforce(
+      "defaults: {network: allow}\nnetwork_rules: [{name: one, cidrs: [10.0.0.0/8], decision: deny}]\n");
   CHECK(rig.Run(raw) == EPERM);
   CHECK(rig.Run(raw6) == EPERM);
   if (before == 0) CHECK(rig.Run(multipath) == EPERM);
@@ -267,8 +272,8 @@ TEST_CASE("no moment of a reload has an answer that neither policy gives") {
   }();
   const std::string two = "  - {name: two, cidrs: [127.0.0.2], ports: [\"1-50000\"], decision: allow}\n";
   const auto first = Base(absl::StrCat("network_rules:\n", many, two));
-  const auto second = Base(absl::StrCat("network_rules:\n", two, many,
-                                        "  - {name: four, cidrs: [127.0.0.4], decision: allow}\n"));
+  const auto second = Base(
+      absl::StrCat("network_rules:\n", two, many, "  - {name: four, cidrs: [127.0.0.4], decision: allow}\n"));
   REQUIRE(rig.probe->Enforce(rig.session->id(), first).ok());
   int ends[2];
   REQUIRE(pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
@@ -328,7 +333,8 @@ TEST_CASE("a policy that does not fit closes a session that had another, and sta
 
 TEST_CASE("a name opens an address for its time, to its session and port, through a reload") {
   Rig rig;
-  const std::string rules = "network_rules: [{name: site, domains: ['*.example.com'], ports: [443], decision: allow}]\n";
+  const std::string rules =
+      "network_rules: [{name: site, domains: ['*.example.com'], ports: [443], decision: allow}]\n";
   const Destination web = To("127.0.0.9", 443), other = To("127.0.0.9", 80);
   CHECK(absl::IsNotFound(rig.gate().OpenAddress(rig.session->id(), "a.example.com", At("127.0.0.9"), 1)));
   rig.Enforce(rules);
@@ -343,8 +349,9 @@ TEST_CASE("a name opens an address for its time, to its session and port, throug
   CHECK(rig.Run([&] { return UdpError(web); }) == 0);
   CHECK(rig.Run([&] { return UdpError(other); }) == EPERM);
   rig.Enforce(absl::StrCat(rules, "defaults: {network: ask}\nposture: enforce\n"));
-  rig.Enforce("network_rules:\n  - {name: x, cidrs: [10.0.0.0/8], decision: deny}\n"
-              "  - {name: site, domains: ['*.example.com'], ports: [443], decision: allow}\n");
+  rig.Enforce(
+      "network_rules:\n  - {name: x, cidrs: [10.0.0.0/8], decision: deny}\n"
+      "  - {name: site, domains: ['*.example.com'], ports: [443], decision: allow}\n");
   CHECK(rig.Run([&] { return UdpError(web); }) == 0);
   rig.gate().CloseName(rig.session->id(), "a.example.com");
   CHECK(rig.Run([&] { return UdpError(web); }) == EPERM);
@@ -380,8 +387,10 @@ class Echo {
       socklen_t size = sizeof(from);
       char bytes[64];
       if (fds[0].revents != 0) {
-        const ssize_t n = recvfrom(udp_.get(), bytes, sizeof(bytes), 0, reinterpret_cast<sockaddr*>(&from), &size);
-        if (n > 0) sendto(udp_.get(), bytes, static_cast<size_t>(n), 0, reinterpret_cast<sockaddr*>(&from), size);
+        const ssize_t n =
+            recvfrom(udp_.get(), bytes, sizeof(bytes), 0, reinterpret_cast<sockaddr*>(&from), &size);
+        if (n > 0)
+          sendto(udp_.get(), bytes, static_cast<size_t>(n), 0, reinterpret_cast<sockaddr*>(&from), size);
       }
       if (fds[1].revents != 0) UniqueFd(accept4(tcp_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     }
