@@ -155,12 +155,12 @@ void ObservationSet::RemoveSession(uint64_t cgroup_id) {
     fanotify_->RemoveSession(cgroup_id);
     fanotify_->Drain();
   }
-  if (names_ != nullptr) {
-    names_->RemoveSession(cgroup_id);
-    name_records_->Drain();
-  }
   if (ring_ == nullptr) return;
   ring_->Drain();
+  if (names_ != nullptr) {  // after the connections, which have their names
+    name_records_->Drain();
+    names_->RemoveSession(cgroup_id);
+  }
   if ((cgroup_id & AM_WATCHED) != 0) {
     if (process_ != nullptr) process_->Unwatch(static_cast<uint32_t>(cgroup_id));
     return tree_.ForgetSession(cgroup_id);

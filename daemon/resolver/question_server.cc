@@ -15,7 +15,8 @@ namespace agentmon {
 namespace {
 
 constexpr size_t kToldAnswers = 16;
-constexpr uint32_t kHostsTtlS = 10;                            // the file may change
+constexpr size_t kMostAddresses = 64;  // that one answer opens; the room for them is shared
+constexpr uint32_t kHostsTtlS = 10;    // the file may change
 constexpr uint16_t kFirstMetaType = 128, kLastMetaType = 255;  // RFC 6895: ANY, AXFR, TKEY, ...
 
 bool IsLocalhost(absl::string_view name) { return name == "localhost" || absl::EndsWith(name, ".localhost"); }
@@ -137,7 +138,12 @@ bool QuestionServer::Open(const AskedPtr& asked, DnsAnswer& answer, bool from_ho
   const std::string& name = asked->query.question.name;
   const int64_t now = deps_.clock.BootNs();
   const std::vector<DnsAddress> addresses = answer.addresses();
+  size_t count = 0;
   for (const DnsAddress& address : addresses) {
+    if (++count > kMostAddresses) {
+      answer.Remove(address.address);
+      continue;
+    }
     std::optional<v1::Judgement> denial;
     if (!from_hosts && !IsLocalhost(name))
       denial = JudgeAnswer(*asked->snapshot, asked->verdict, name, address.address);
