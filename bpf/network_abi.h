@@ -1,5 +1,5 @@
 /* What the network programs and the daemon share in maps: the rules of policies on destinations, and which
- * session has which policy. docs/decisions/0024-network-rules-in-one-trie.md.
+ * session has which policy. docs/decisions/0051-network-rules-in-one-trie.md.
  *
  * A policy has a number that is never used again. All that belongs to it is written before a session points
  * to it, and nothing of it is changed until no program can still look at it. */

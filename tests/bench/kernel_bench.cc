@@ -1,5 +1,5 @@
 // What the BPF probes cost: nanoseconds per operation without probes, with probes outside of sessions,
-// and in a session, in alternation; and how many records a second the consumer decodes.
+// in a session, and in one whose connects are judged, in alternation; and how many records a second the consumer decodes.
 //   kernel_bench [ROUNDS]
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -12,10 +12,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "common/policy/testing/snapshots.h"
 #include "daemon/probe/network_probe.h"
 #include "daemon/probe/process_probe.h"
 #include "tests/host/kernel_fixture.h"
@@ -69,13 +71,47 @@ void ConnectUdp() {
   (void)connect(g_socket, reinterpret_cast<sockaddr*>(&to), sizeof(to));
 }
 
+void SendUdp() {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(9);
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  (void)sendto(g_socket, "x", 1, 0, reinterpret_cast<sockaddr*>(&to), sizeof(to));
+}
+
+// To a port where nobody listens: the answer comes at once.
+void ConnectTcp() {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(9);
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM, 0));
+  (void)connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to));
+}
+
+// Some rules before the one that allows what is measured.
+std::shared_ptr<const policy::Snapshot> Rules() {
+  return policy::MakeBase(R"(
+network_rules:
+  - {name: metadata, cidrs: ["169.254.0.0/16", "100.100.100.200", "fd00:ec2::254"], decision: deny}
+  - {name: doors, domains: [localhost], ports: [22, 2375, 2376, 6443], decision: deny}
+  - {name: mail, ports: [25, 465, 587], protocol: tcp, decision: deny}
+  - {name: local, cidrs: [127.0.0.0/8], decision: allow}
+)");
+}
+
 struct Operation {
   const char* name;
   void (*run)();
   int times;
 };
 constexpr Operation kOperations[] = {
-    {"fork+exit", ForkExit, 400}, {"spawn+exec+exit", SpawnExit, 400}, {"udp connect", ConnectUdp, 20'000}};
+    {"fork+exit", ForkExit, 400},
+    {"spawn+exec+exit", SpawnExit, 400},
+    {"udp connect", ConnectUdp, 20'000},
+    {"udp sendto", SendUdp, 20'000},
+    {"socket+tcp connect", ConnectTcp, 10'000}};
+constexpr int kOps = std::size(kOperations);
 
 // Does the operations, in a process of its own that was there before the ring was: a fork of a process
 // that maps the ring copies 8,192 page table entries, which would be measured instead.
@@ -140,7 +176,8 @@ int Main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 9;
   g_exit_now = std::string(argv[0]).substr(0, std::string(argv[0]).rfind('/') + 1) + "exit_now";
   Worker worker;
-  std::vector<double> bare[3], outside[3], inside[3];
+  std::vector<double> bare[kOps], outside[kOps], inside[kOps], judged[kOps];
+  SystemClock clock;
   PollTaskRunner runner;
   Counter counter;
   TestCgroup base;
@@ -148,26 +185,30 @@ int Main(int argc, char** argv) {
   const Cgroup root = *Cgroup::Open(*FindCgroup2Mount());
   Pin(0);
   for (int round = 0; round < rounds; ++round) {
-    for (int op = 0; op < 3; ++op) bare[op].push_back(worker.Measure(runner, root, op));
+    for (int op = 0; op < kOps; ++op) bare[op].push_back(worker.Measure(runner, root, op));
     auto ring = *BpfRing::Create(base->fd(), runner);
     auto process = *ProcessProbe::Create(*ring);
-    auto network = *NetworkProbe::Create(*ring, base->fd(), "test", SystemClock());
+    auto network = *NetworkProbe::Create(*ring, base->fd(), "bench", clock);
     Must(ring->AddSession(session->id()).ok() && process->Attach(counter).ok() &&
              network->Attach(counter).ok(),
          "attach");
-    for (int op = 0; op < 3; ++op) outside[op].push_back(worker.Measure(runner, root, op));
-    for (int op = 0; op < 3; ++op) inside[op].push_back(worker.Measure(runner, *session, op));
+    for (int op = 0; op < kOps; ++op) outside[op].push_back(worker.Measure(runner, root, op));
+    for (int op = 0; op < kOps; ++op) inside[op].push_back(worker.Measure(runner, *session, op));
+    Must(network->Enforce(session->id(), Rules()).ok(), "judge");
+    for (int op = 0; op < kOps; ++op) judged[op].push_back(worker.Measure(runner, *session, op));
+    network->RemoveCgroup(session->id());
     if (process->Stats().lost + network->Stats().lost != 0) std::printf("records were lost\n");
   }
-  std::printf("%-18s %12s %18s %18s\n", "ns per operation", "bare", "outside (added)", "session (added)");
-  for (int op = 0; op < 3; ++op) {
-    const double b = Median(bare[op]), o = Median(outside[op]), i = Median(inside[op]);
-    std::printf("%-18s %12.0f %10.0f (%+.0f, x%.3f) %10.0f (%+.0f, x%.3f)\n", kOperations[op].name, b, o,
-                o - b, o / b, i, i - b, i / b);
+  std::printf("%-18s %12s %18s %18s %30s\n", "ns per operation", "bare", "outside (added)", "session (added)",
+              "judged (added to the session)");
+  for (int op = 0; op < kOps; ++op) {
+    const double b = Median(bare[op]), o = Median(outside[op]), i = Median(inside[op]), j = Median(judged[op]);
+    std::printf("%-18s %12.0f %10.0f (%+.0f, x%.3f) %10.0f (%+.0f, x%.3f) %10.0f (%+.0f, x%.3f)\n",
+                kOperations[op].name, b, o, o - b, o / b, i, i - b, i / b, j, j - i, j / i);
   }
   // The ring is filled while nobody reads, then read at once.
   auto ring = *BpfRing::Create(base->fd(), runner);
-  auto network = *NetworkProbe::Create(*ring, base->fd(), "test", SystemClock());
+  auto network = *NetworkProbe::Create(*ring, base->fd(), "bench", clock);
   Must(ring->AddSession(session->id()).ok() && network->Attach(counter).ok(), "attach");
   const uint64_t before = counter.records;
   WaitFor(RunIn(*session, [] {

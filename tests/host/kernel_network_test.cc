@@ -16,6 +16,7 @@ namespace agentmon {
 namespace {
 
 struct Rig {
+  SystemClock clock;
   TestCgroup base;
   TestCgroup session{base->path()};
   PollTaskRunner runner;
@@ -25,7 +26,7 @@ struct Rig {
 
   Rig() {
     ring = *BpfRing::Create(base->fd(), runner);
-    auto made = NetworkProbe::Create(*ring, base->fd(), "test", SystemClock());
+    auto made = NetworkProbe::Create(*ring, base->fd(), absl::StrCat("test", getpid()), clock);
     INFO(made.status());
     REQUIRE(made.ok());
     probe = *std::move(made);

@@ -158,3 +158,62 @@ END
   as_dev touch /home/dev/asked/stop
   wait_for 30 no_session asked
 }
+
+# The programs that judge connects, on this kernel: what a policy denies is not reached, by TCP, by UDP and in IPv6's
+# spelling, also while there is no daemon.
+test_a_denied_destination_is_not_reached_with_and_without_a_daemon() {  # every configuration
+  cat >/home/dev/net.yaml <<'END2'
+version: 1
+name: net
+posture: enforce
+defaults: {command: allow, file_read: allow, file_write: allow, network: allow, unix_socket: allow, signal: allow}
+network_rules:
+  - {name: not-three, cidrs: [127.0.0.3], decision: deny}
+END2
+  cat >/run/vm/net.py <<'END2'
+import errno, os, socket, time
+def tell(act):
+    try:
+        act()
+        return "done"
+    except OSError as e:
+        return errno.errorcode[e.errno]
+def acts(address):
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return [tell(lambda: socket.socket(family).connect((address, 9))),
+            tell(lambda: socket.socket(family, socket.SOCK_DGRAM).sendto(b"x", (address, 9)))]
+said = open("/home/dev/said.net", "wb", 0)
+def say():
+    for address in ("127.0.0.2", "127.0.0.3", "::ffff:127.0.0.3"):
+        said.write(" ".join([address, *acts(address)]).encode() + b"\n")
+say()
+said.write(b"first\n")
+while not os.path.exists("/home/dev/go.net"):
+    time.sleep(0.2)
+say()
+said.write(b"second\n")
+while not os.path.exists("/home/dev/end.net"):
+    time.sleep(0.2)
+END2
+  rm -f /home/dev/*.net
+  systemd-run --quiet --collect --unit=agent-net -p User=dev -p PAMName=login \
+    agentmon run --name net-deny --policy /home/dev/net.yaml -- python3 /run/vm/net.py
+  wait_for 30 grep -q first /home/dev/said.net
+  agentmon session show net-deny | tee shown.txt
+  grep -E 'network .*cgroup_bpf' shown.txt
+  has_no -E 'not active.*cgroup_bpf|cgroup_bpf.*not active' shown.txt
+  systemctl kill --signal=KILL agentmon.service
+  systemctl stop agentmon.socket agentmon.service
+  as_dev touch /home/dev/go.net
+  wait_for 30 grep -q second /home/dev/said.net
+  cat /home/dev/said.net
+  [ "$(grep -c '^127.0.0.2 ECONNREFUSED done$' /home/dev/said.net)" = 2 ]
+  [ "$(grep -c '^127.0.0.3 EPERM EPERM$' /home/dev/said.net)" = 2 ]
+  [ "$(grep -c '^::ffff:127.0.0.3 EPERM EPERM$' /home/dev/said.net)" = 2 ]
+  systemctl start agentmon.socket agentmon.service
+  wait_for 30 responds
+  agentmon timeline --session net-deny --enforced yes --kind connect | tee rows.txt
+  grep not-three rows.txt
+  as_dev touch /home/dev/end.net
+  wait_for 30 not systemctl is-active agent-net.service
+}
