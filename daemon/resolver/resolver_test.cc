@@ -217,7 +217,7 @@ TEST_CASE("what servers do wrong ends as a failure, and opens nothing") {
 
 TEST_CASE("a server that does not know EDNS is asked without it") {
   ResolverRig rig(kRules, [](const DnsQuery& query, bool tcp) {
-    return query.edns ? DnsBytes().Header(0, 0x8181, 0).Take() : OneAddress(query, tcp);
+    return query.edns ? Reply(query, DnsBytes(), 0, 0x8181) : OneAddress(query, tcp);
   });
   CHECK(rig.Ask("a.hosts.example").records == Records{"192.0.2.1"});
 }
