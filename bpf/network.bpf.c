@@ -89,7 +89,7 @@ static __always_inline int lead_to_resolver(struct bpf_sock_addr *ctx, struct am
   am_u16 port = ipv6 ? session->port6 : session->port4;
   if (!port || !ctx->sk || (session->flags & AM_NET_SESSION_CLOSED)) return 0;
   struct am_net_redirected led = {
-      .cgroup_id = rec->h.cgroup_id, .family = rec->family, .port = rec->port};
+      .cgroup_id = rec->h.cgroup_id, .family = rec->family, .port = rec->port, .pid = rec->h.pid};
   __builtin_memcpy(led.server, rec->address, sizeof(led.server));
   struct am_net_redirected *own = bpf_sk_storage_get(&net_led, ctx->sk, &led, BPF_SK_STORAGE_GET_F_CREATE);
   if (!own) return 0;

@@ -77,7 +77,7 @@ struct am_net_redirected { /* by socket cookie */
   am_u8 server[16]; /* that the program named last; as in am_sock */
   am_u16 family;
   am_u16 port; /* host order */
-  am_u32 pad;
+  am_u32 pid;  /* thread-group id of who did */
 };
 
 AM_ABI_ASSERT(struct am_net_rule, 24);

@@ -168,7 +168,8 @@ void AddFilterOptions(CLI::App* verb, TimelineOptions& timeline) {
   verb->add_option("--path", timeline.path,
                    "Path or new path, absolute; * within a folder, ** across them, ?, [abc]")
       ->type_name("GLOB");
-  verb->add_option("--dest", timeline.dest, "Address, address:port, CIDR, unix socket path or @name")
+  verb->add_option("--dest", timeline.dest,
+                   "Address, address:port, CIDR, host name, unix socket path or @name")
       ->type_name("DEST");
   verb->add_option("--exe", timeline.exe, "Executable of the process")->type_name("GLOB");
   AddPid(*verb, timeline.pid, "Process");

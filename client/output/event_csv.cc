@@ -106,6 +106,7 @@ class CsvWriter : public EventWriter {
         protocol = Text(event.net().protocol());
         result = ResultName(event.net().result());
         if (event.net().error() != 0) error = ErrnoName(event.net().error());
+        detail = Text(event.net().name());
         break;
       case v1::Event::kFork:
         detail = absl::StrCat(event.fork().child().pid());

@@ -75,6 +75,16 @@ void SetNet(Json& out, const v1::Net& net) {
     out["error_number"] = net.error();
   }
   if (net.flow() != 0) out["flow"] = net.flow();
+  if (!net.name().empty()) out["name"] = ToUtf8(net.name());
+}
+
+void SetDns(Json& out, const v1::Dns& dns) {
+  out["name"] = ToUtf8(dns.name());
+  out["type"] = ToUtf8(dns.type());
+  SetWords(out, "answers", dns.answers());
+  out["rcode"] = ToUtf8(dns.rcode());
+  out["protocol"] = ToUtf8(dns.protocol());
+  out["server"] = ToUtf8(dns.server());
 }
 
 void SetLimit(Json& out, const v1::Limit& limit) {
@@ -98,6 +108,8 @@ void SetDetail(Json& out, const v1::Event& event) {
       return SetFile(out, event.kind(), event.file());
     case v1::Event::kNet:
       return SetNet(out, event.net());
+    case v1::Event::kDns:
+      return SetDns(out, event.dns());
     case v1::Event::kUnix:
       SetBytes(out, "path", event.unix().path());
       out["abstract"] = event.unix().abstract();

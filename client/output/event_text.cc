@@ -42,6 +42,7 @@ std::string FileText(const v1::Event& event) {
 
 std::string NetText(const v1::Net& net) {
   std::string text = absl::StrCat(Destination(net), "/", Printable(net.protocol()));
+  if (!net.name().empty()) absl::StrAppend(&text, " (", Printable(net.name()), ")");
   switch (net.result()) {
     case v1::Net::OK:
       return text + " ok";
@@ -52,6 +53,14 @@ std::string NetText(const v1::Net& net) {
     default:
       return text;
   }
+}
+
+std::string DnsText(const v1::Dns& dns) {
+  std::vector<std::string> answers;
+  for (const std::string& answer : dns.answers()) answers.push_back(Printable(answer));
+  const bool bare = answers.empty() || dns.rcode() != "NOERROR";
+  return absl::StrCat(Printable(dns.type()), " ", Printable(dns.name()), " → ",
+                      bare ? Printable(dns.rcode()) : absl::StrJoin(answers, ", "));
 }
 
 std::string ChangeText(const v1::SessionChange& change) {
@@ -156,6 +165,8 @@ std::string Subject(const v1::Event& event) {
       return FileText(event);
     case v1::Event::kNet:
       return NetText(event.net());
+    case v1::Event::kDns:
+      return DnsText(event.dns());
     case v1::Event::kUnix:
       return ShellQuote(event.unix().path());
     case v1::Event::kSessionChange:

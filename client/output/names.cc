@@ -76,6 +76,8 @@ std::string SourceSees(v1::Source source) {
       return "programs";
     case v1::NETWORK:
       return "connections";
+    case v1::RESOLVER:
+      return "names";
     case v1::NOTIFY:
       return "file changes";
     case v1::FANOTIFY:

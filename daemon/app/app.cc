@@ -158,10 +158,13 @@ absl::Status App::StartSessions() {
     pipeline_->AddSink(journal_sink_.get());
   }
   pipeline_->TakePending();
-  observation_->Start(*pipeline_,
+  Resolver::Options resolver;
+  resolver.upstream.servers = config_.dns_servers;
+  observation_->Start(*pipeline_, clock_, resolver,
                       [this](uint64_t cgroup, v1::Source source, absl::string_view why, uint64_t calls) {
                         sessions_->ReportLoss(cgroup, source, why, calls);
                       });
+  policies_->SetJudgesNames(observation_->names() != nullptr);
   sessions_->Recover(observation_->daemon_lost_ns());
   observation_->DropEarlier();
   observation_->TakeOverListeners(
@@ -171,6 +174,11 @@ absl::Status App::StartSessions() {
 }
 
 bool App::Judge(Decoded* record) {
+  const std::optional<policy::Subject> connection = NetworkSubject(record->event);
+  if (connection.has_value() && observation_ != nullptr && observation_->names() != nullptr) {
+    record->event.mutable_net()->set_name(
+        observation_->names()->NameOf(record->cgroup_id, *connection, record->event.boot_ns()));
+  }
   const KernelVerdict& verdict = record->verdict;
   const NetworkGate* gate = observation_ == nullptr ? nullptr : observation_->network_gate();
   Event& event = record->event;

@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/files.h"
 #include "common/base/status.h"
+#include "daemon/resolver/upstream.h"
 
 namespace agentmon {
 namespace {
@@ -142,6 +143,13 @@ std::string SetRefuse(bool* out, const std::string& text) {
   return "";
 }
 
+std::string SetServers(std::string* out, const std::string& text) {
+  const absl::Status checked = Upstream::CheckServers(text);
+  if (!checked.ok()) return std::string(checked.message());
+  *out = text;
+  return "";
+}
+
 std::string SetText(std::string* out, const std::string& text) {
   *out = text;
   return "";
@@ -168,7 +176,8 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& n
          {"default_policy", to(SetName, &c.policies.default_policy)},
          {"floor_dir", to(SetPath, &c.policies.floor_dir)},
          {"policies_dir", to(SetPath, &c.policies.policies_dir)}},
-        {{"retention", {{"max_age", to(SetAge, &c.max_age)}, {"max_size", to(SetSize, &c.max_size_bytes)}}},
+        {{"resolver", {{"servers", to(SetServers, &c.dns_servers)}}},
+         {"retention", {{"max_age", to(SetAge, &c.max_age)}, {"max_size", to(SetSize, &c.max_size_bytes)}}},
          {"limits",
           {{"sessions_per_uid", to(SetCount, &c.sessions_per_uid)},
            {"on_unavailable", to(SetRefuse, &c.refuse_missing_limits)}}}});

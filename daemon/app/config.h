@@ -26,6 +26,7 @@ struct Config {
   size_t sessions_per_uid = 1000;
   bool refuse_missing_limits = true;  // limits.on_unavailable: refuse
   PolicyPlaces policies;
+  std::string dns_servers;  // empty: those of resolv.conf
 
   std::string socket_path() const { return socket.empty() ? runtime_dir + "/agentmond.sock" : socket; }
 };

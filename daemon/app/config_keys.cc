@@ -15,6 +15,9 @@ const std::vector<ConfigKey>& ConfigKeys() {
       {"default_policy", "default", "The policy of sessions that name none"},
       {"floor_dir", "/etc/agentmon/floor.d", "Policy files that every session is held to"},
       {"policies_dir", "/etc/agentmon/policies", "Policies by name, before the shipped ones"},
+      {"resolver.servers", "",
+       "DNS servers that are asked for sessions, such as 192.0.2.1,[2001:db8::1]:5353; without it those of "
+       "resolv.conf"},
       {"limits.sessions_per_uid", "1000", "Running sessions of one user"},
       {"limits.on_unavailable", "refuse",
        "A session whose policy has resource limits that this host cannot set is refused (refuse), or runs "

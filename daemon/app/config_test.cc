@@ -66,7 +66,8 @@ TEST_CASE("an empty configuration is the defaults") {
 TEST_CASE("every key is read") {
   const auto config = ParseConfig(
       "state_dir: /s\nruntime_dir: /r\nlog_level: debug\nadmin_group: adm\n"
-      "retention: {max_age: 7d, max_size: 500M}\nlimits: {sessions_per_uid: 5, on_unavailable: warn}\n",
+      "retention: {max_age: 7d, max_size: 500M}\nlimits: {sessions_per_uid: 5, on_unavailable: warn}\n"
+      "resolver: {servers: '127.0.0.5:5353,[::1]:53'}\n",
       "x.yaml");
   REQUIRE(config.ok());
   CHECK(config->state_dir == "/s");
@@ -77,6 +78,14 @@ TEST_CASE("every key is read") {
   CHECK(config->max_size_bytes == uint64_t{500} << 20);
   CHECK(config->sessions_per_uid == 5);
   CHECK_FALSE(config->refuse_missing_limits);
+  CHECK(config->dns_servers == "127.0.0.5:5353,[::1]:53");
+}
+
+TEST_CASE("DNS servers are addresses: a name would have to be asked of somebody first") {
+  CHECK(ParseConfig("resolver: {servers: dns.example}\n", "x.yaml").status().message() ==
+        "x.yaml:1: 'resolver.servers': 'dns.example' is not a list of addresses such as "
+        "192.0.2.1,[2001:db8::1]:5353");
+  CHECK_FALSE(ParseConfig("resolver: {servers: ''}\n", "x.yaml").ok());
 }
 
 TEST_CASE("all errors are told at once, each with file and line") {

@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 #include "common/kernel/seccomp_listener.h"
 #include "daemon/event/kinds.h"
+#include "daemon/probe/event_record.h"
 
 namespace agentmon {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 constexpr absl::Duration kHolderPause = absl::Seconds(1);  // between tries to start one
 // Within this an exec has begun that was let go before its session was verified (by a daemon that is gone, or
 // by a policy that stopped nothing).
+constexpr size_t kNameRecordBytes = 1 << 20;
 constexpr absl::Duration kLenient = absl::Seconds(5);
 
 }  // namespace
@@ -86,7 +88,28 @@ void ObservationSet::StartOne(v1::Source source, std::unique_ptr<P>& probe, Reco
   probe.reset();
 }
 
-void ObservationSet::Start(RecordSink& sink, Unseen unseen) {
+// The resolver's own thread tells what it answered.
+void ObservationSet::StartNames(const Clock& clock, const Resolver::Options& options) {
+  if (network_gate() == nullptr)
+    return Missing(v1::RESOLVER, absl::UnavailableError("the network programs cannot lead questions to it"));
+  name_records_ = RecordQueue::Create(core_, *after_drain_, kNameRecordBytes);
+  const auto on_dns = [queue = name_records_](uint64_t cgroup_id, const DnsClient& client, int64_t boot_ns,
+                                              const Event& event) {
+    EventOrigin origin;
+    origin.source = v1::RESOLVER;
+    origin.boot_ns = boot_ns;
+    origin.cgroup_id = cgroup_id;
+    origin.pid = origin.tid = client.pid;
+    origin.uid = client.uid;
+    queue->Push(EncodeEventRecord(origin, event));
+  };
+  auto names = SessionNames::Create(*network_gate(), clock, on_dns, options);
+  if (!names.ok()) return Missing(v1::RESOLVER, names.status());
+  names_ = *std::move(names);
+}
+
+void ObservationSet::Start(RecordSink& sink, const Clock& clock, const Resolver::Options& resolver,
+                           Unseen unseen) {
   unseen_ = std::move(unseen);
   StartOne(v1::PROCESS, process_, sink);
   StartOne(v1::NETWORK, network_, sink);
@@ -94,6 +117,7 @@ void ObservationSet::Start(RecordSink& sink, Unseen unseen) {
   after_drain_ = std::make_unique<AfterDrain>(ring_.get(), sink);
   StartOne(v1::NOTIFY, notify_, *after_drain_);
   StartOne(v1::FANOTIFY, fanotify_, *after_drain_);
+  StartNames(clock, resolver);
   if (holder_ != nullptr) {
     if (const absl::Status watched = WatchHolder(); !watched.ok()) LogWarning(watched.message());
   }
@@ -107,7 +131,8 @@ absl::Status ObservationSet::AddSession(uint64_t cgroup_id, int own_fd) {
 absl::Status ObservationSet::JudgeConnects(uint64_t cgroup_id,
                                            std::shared_ptr<const policy::Snapshot> snapshot) {
   if (network_ == nullptr) return absl::UnavailableError(missing_[v1::NETWORK]);
-  const absl::Status judged = network_->Enforce(cgroup_id, std::move(snapshot));
+  absl::Status judged = network_->Enforce(cgroup_id, snapshot);
+  if (judged.ok() && names_ != nullptr) judged = names_->SetPolicy(cgroup_id, std::move(snapshot));
   keep_earlier_ = keep_earlier_ || !judged.ok();
   return judged;
 }
@@ -132,6 +157,10 @@ void ObservationSet::RemoveSession(uint64_t cgroup_id) {
   }
   if (ring_ == nullptr) return;
   ring_->Drain();
+  if (names_ != nullptr) {  // after the connections, which have their names
+    name_records_->Drain();
+    names_->RemoveSession(cgroup_id);
+  }
   if ((cgroup_id & AM_WATCHED) != 0) {
     if (process_ != nullptr) process_->Unwatch(static_cast<uint32_t>(cgroup_id));
     return tree_.ForgetSession(cgroup_id);
@@ -330,6 +359,12 @@ std::vector<v1::SourceState> ObservationSet::Sources() const {
   std::vector<v1::SourceState> states = {
       StateOf(v1::PROCESS, process_.get()), StateOf(v1::NETWORK, network_.get()),
       StateOf(v1::NOTIFY, holder_lost_ ? nullptr : notify_.get()), StateOf(v1::FANOTIFY, fanotify_.get())};
+  v1::SourceState& resolver = states.emplace_back(StateOf(v1::RESOLVER, nullptr));
+  if (names_ != nullptr) {
+    resolver.set_active(true);
+    resolver.set_events(name_records_->Stats().records);
+    resolver.set_lost(name_records_->Stats().lost);
+  }
   if (network_ != nullptr && !network_->Inactive().empty()) {
     states[1].set_why(absl::StrJoin(network_->Inactive(), "; "));
   }

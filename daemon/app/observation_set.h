@@ -18,6 +18,8 @@
 #include "daemon/probe/network_probe.h"
 #include "daemon/probe/notify_probe.h"
 #include "daemon/probe/process_probe.h"
+#include "daemon/probe/record_queue.h"
+#include "daemon/resolver/session_names.h"
 #include "daemon/session/observation.h"
 
 namespace agentmon {
@@ -34,7 +36,7 @@ class ObservationSet : public Observation {
   using Unseen =
       std::function<void(uint64_t cgroup_id, v1::Source source, absl::string_view why, uint64_t calls)>;
   // Records go to the sink from now on.
-  void Start(RecordSink& sink, Unseen unseen);
+  void Start(RecordSink& sink, const Clock& clock, const Resolver::Options& resolver, Unseen unseen);
   // Serves the listeners that the holder kept, of those cgroups that are still sessions.
   void TakeOverListeners(const std::function<bool(uint64_t cgroup_id)>& is_session,
                          const std::function<std::shared_ptr<Gate>(uint64_t cgroup_id)>& gate_of);
@@ -43,6 +45,8 @@ class ObservationSet : public Observation {
 
   // Null where the kernel judges no connects.
   NetworkGate* network_gate() { return network_ == nullptr ? nullptr : network_->gate(); }
+  // Null where names are not looked up for sessions; after Start.
+  const SessionNames* names() const { return names_.get(); }
   // Once all sessions of an earlier daemon are judged by this one.
   void DropEarlier();
 
@@ -81,6 +85,7 @@ class ObservationSet : public Observation {
   ObservationSet(TaskRunner& core, ProcessTree& tree) : core_(core), tree_(tree) {}
   template <typename P>
   void StartOne(v1::Source source, std::unique_ptr<P>& probe, RecordSink& sink);
+  void StartNames(const Clock& clock, const Resolver::Options& options);
   absl::Status WatchHolder();
   void OnHolder();
   void OnHolderGone();
@@ -101,6 +106,8 @@ class ObservationSet : public Observation {
   std::unique_ptr<NotifyProbe> notify_;
   std::unique_ptr<FanotifyProbe> fanotify_;
   std::unique_ptr<AfterDrain> after_drain_;
+  std::shared_ptr<RecordQueue> name_records_;
+  std::unique_ptr<SessionNames> names_;  // uses the network probe's gate
   Unseen unseen_;
   AnswerProgress answers_;
   bool holder_lost_ = false;

@@ -24,6 +24,7 @@ struct RedirectedSocket {
   uint64_t cgroup_id = 0;  // of the session
   policy::Address server;  // that the program named last
   uint16_t port = 0;
+  uint32_t pid = 0;  // thread-group id of the process that named it
 };
 
 // Any thread; no call waits for longer than some system calls on maps take. Sessions are named by the id of

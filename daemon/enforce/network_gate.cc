@@ -319,6 +319,7 @@ absl::StatusOr<RedirectedSocket> NetworkGate::FindRedirected(uint64_t cookie) co
   out.server =
       found.family == AF_INET6 ? policy::FromBytes16(found.server) : policy::FromBytes4(found.server);
   out.port = found.port;
+  out.pid = found.pid;
   return out;
 }
 

@@ -306,7 +306,7 @@ void FillCommon(const am_header& h, int64_t boot_to_wall_ns, Event* event) {
   // Unsigned, because bytes that are no time must not overflow.
   event->set_wall_ns(static_cast<int64_t>(h.boot_ns + static_cast<uint64_t>(boot_to_wall_ns)));
   event->set_source(static_cast<v1::Source>(h.source));
-  event->set_count(1);
+  event->set_count(std::max<uint64_t>(event->count(), 1));
   event->set_count_is((h.flags & AM_F_FIRST_ONLY) != 0 ? v1::AT_LEAST : v1::EXACT);
   event->set_as_asked((h.flags & AM_F_AS_ASKED) != 0);
   event->set_cut((h.flags & AM_F_PATH_CUT) != 0);

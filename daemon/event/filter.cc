@@ -2,10 +2,13 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/base/status.h"
 
 namespace agentmon {
@@ -29,6 +32,14 @@ bool SamePrefix(absl::string_view a, absl::string_view b, int bits) {
   if (bits % 8 == 0) return true;
   const int mask = 0xff00 >> (bits % 8) & 0xff;
   return ((a[whole] ^ b[whole]) & mask) == 0;
+}
+
+bool IsHostName(absl::string_view text) {
+  const auto fits = [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
+  };
+  const auto letter = [](char c) { return absl::ascii_isalpha(static_cast<unsigned char>(c)); };
+  return std::all_of(text.begin(), text.end(), fits) && std::any_of(text.begin(), text.end(), letter);
 }
 
 }  // namespace
@@ -62,10 +73,13 @@ absl::StatusOr<DestMatcher> DestMatcher::Parse(absl::string_view dest) {
 absl::Status DestMatcher::ParseAddress(absl::string_view text) {
   const size_t slash = text.find('/');
   address_ = PackAddress(text.substr(0, slash));
-  if (address_.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is no address, CIDR, unix path or @name (names are not resolved)"));
+  if (address_.empty() && IsHostName(text)) {
+    name_ = absl::AsciiStrToLower(absl::StripSuffix(text, "."));
+    return absl::OkStatus();
   }
+  if (address_.empty())
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is no address, CIDR, name, unix path or @name"));
   prefix_bits_ = static_cast<int>(address_.size() * 8);
   if (slash == absl::string_view::npos) return absl::OkStatus();
   const int most = prefix_bits_;
@@ -86,7 +100,9 @@ absl::Status DestMatcher::ParsePort(absl::string_view text) {
 
 bool DestMatcher::Matches(const Event& event) const {
   if (unix_path_) return event.has_unix() && unix_path_->Matches(event.unix().path());
+  if (event.has_dns()) return !name_.empty() && !port_ && event.dns().name() == name_;
   if (!event.has_net()) return false;
+  if (!name_.empty() && event.net().name() != name_) return false;
   if (port_ && event.net().port() != *port_) return false;
   return address_.empty() || SamePrefix(PackAddress(event.net().address()), address_, prefix_bits_);
 }

@@ -15,7 +15,8 @@
 namespace agentmon {
 
 // One end of a connection as it is asked for: ADDRESS, ADDRESS:PORT, [V6]:PORT, CIDR, CIDR:PORT, :PORT,
-// a glob on a unix socket's path (starts with / or *), or @NAME (also a glob).
+// NAME, NAME:PORT (a host name that was looked up, or that led to the address), a glob on a unix socket's
+// path (starts with / or *), or @NAME (also a glob).
 class DestMatcher {
  public:
   static absl::StatusOr<DestMatcher> Parse(absl::string_view dest);
@@ -26,6 +27,7 @@ class DestMatcher {
   absl::Status ParsePort(absl::string_view text);
 
   std::optional<Glob> unix_path_;
+  std::string name_;     // lower case
   std::string address_;  // 4 or 16 bytes in network order; empty = any
   int prefix_bits_ = 0;
   std::optional<uint32_t> port_;

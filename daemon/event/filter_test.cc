@@ -115,6 +115,20 @@ TEST_CASE("a destination is an address, a port, a network or a socket's name") {
   CHECK(DestMatches("[2001:DB8:0::1]:53", v6));
   CHECK_FALSE(DestMatches("[2001:db8::1]:54", v6));
 
+  Event named = v4;
+  named.mutable_net()->set_name("git.example.org");
+  CHECK(DestMatches("git.example.org", named));
+  CHECK(DestMatches("GIT.example.org.:443", named));
+  CHECK_FALSE(DestMatches("git.example.org:80", named));
+  CHECK_FALSE(DestMatches("example.org", named));
+  CHECK_FALSE(DestMatches("git.example.org", v4));
+  Event asked;
+  asked.set_kind(v1::DNS);
+  asked.mutable_dns()->set_name("git.example.org");
+  CHECK(DestMatches("git.example.org", asked));
+  CHECK_FALSE(DestMatches("git.example.org:443", asked));
+  CHECK_FALSE(DestMatches("10.1.2.3", asked));
+
   Event socket;
   socket.set_kind(v1::UNIX_CONNECT);
   socket.mutable_unix()->set_path("/run/docker.sock");
@@ -127,7 +141,7 @@ TEST_CASE("a destination is an address, a port, a network or a socket's name") {
   CHECK(DestMatches("@dbus", socket));
   CHECK(DestMatches("@d*", socket));
 
-  for (const char* bad : {"", "example.org", "1.2.3.4:99999", "1.2.3.4/33", "[::1", "1.2.3.4:", "[::1]x"}) {
+  for (const char* bad : {"", "exa mple.org", "1.2.3.4:99999", "1.2.3.4/33", "[::1", "1.2.3.4:", "[::1]x"}) {
     INFO(bad);
     CHECK(DestMatcher::Parse(bad).status().code() == absl::StatusCode::kInvalidArgument);
   }

@@ -55,7 +55,10 @@ std::string KeyOf(const Event& event) {
   } else if (event.has_net()) {
     const v1::Net& net = event.net();
     key.Add(net.protocol()).Add(net.address()).Add(net.port()).Add(net.result());
-    key.Add(static_cast<uint64_t>(net.error()));
+    key.Add(static_cast<uint64_t>(net.error())).Add(net.name());
+  } else if (event.has_dns()) {  // answers come in another order each time
+    const v1::Dns& dns = event.dns();
+    key.Add(dns.name()).Add(dns.type()).Add(dns.rcode()).Add(dns.protocol()).Add(dns.server());
   } else if (event.has_unix()) {
     key.Add(event.unix().path()).Add(event.unix().abstract()).Add(event.unix().datagram());
   }

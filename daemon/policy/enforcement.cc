@@ -146,16 +146,18 @@ class Lister {
       });
     });
   }
-  // The kernel knows addresses; which name led to one it is not told yet.
+  // The kernel knows addresses; which name led to one it knows of the resolver.
   Means HowConnectsAre(const policy::Rule& rule) const {
     policy::DomainPattern pattern;
     for (const policy::Text& domain : rule.domains) {
       policy::GlobError error;
       if (!policy::ParseDomainPattern(domain.value, pattern, error)) return {};
     }
-    if (!pattern.any && !pattern.names.empty())
+    const bool by_name = !pattern.any && !pattern.names.empty();
+    if (by_name && means_.controls.count("names") == 0)
       return {How::NONE, "", "only addresses are judged, and which name led to one is not known"};
-    if (means_.controls.count("network") != 0) return {How::KERNEL, "cgroup_bpf", ""};
+    if (means_.controls.count("network") != 0)
+      return {How::KERNEL, by_name ? "cgroup_bpf, resolver" : "cgroup_bpf", ""};
     return Observed(v1::NETWORK, "network");
   }
   void Add(absl::string_view rule, policy::Position at, const Means& means) {

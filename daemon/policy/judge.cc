@@ -113,6 +113,7 @@ std::optional<policy::Subject> NetworkSubject(const Event& event) {
   subject.kind = RuleKind::kNetwork;
   subject.network_op = event.kind() == v1::SEND ? policy::NetworkOp::kSend : policy::NetworkOp::kConnect;
   subject.address = policy::ParseAddress(net.address());
+  subject.name = net.name();
   subject.port = static_cast<uint16_t>(net.port());
   subject.protocol = net.protocol() == "tcp" ? policy::kTcp : net.protocol() == "udp" ? policy::kUdp : 0;
   return subject;

@@ -476,6 +476,8 @@ std::vector<v1::RuleEnforcement> Policies::Enforcement(const policy::Snapshot& s
   // Processes that are attached have no shim that proves it.
   if (judges_connects_ && sources.count(v1::NOTIFY) != 0) means.controls.insert("network");
   if (it != sessions_.end()) means = {sources, it->second.gate->armed(), it->second.controls};
+  // What names stand for is told to the programs that were proven.
+  if (judges_names_ && means.controls.count("network") != 0) means.controls.insert("names");
   return ListEnforcement(snapshot, means,
                          limits_of_ == nullptr ? MissingLimits() : limits_of_(session, snapshot.limits()));
 }

@@ -150,6 +150,7 @@ absl::StatusOr<SessionManager::StatePtr> SessionManager::Make(uid_t uid, v1::Ses
   // A scope begins with a process, so its cgroup comes with that.
   if (origin != v1::Session::WATCH && deps_.scopes == nullptr) RETURN_IF_ERROR(MakeCgroup(state));
   for (const v1::SourceState& source : deps_.observation.Sources()) {
+    if (source.source() == v1::RESOLVER) continue;  // where the policy stops nothing it is not asked
     v1::SourceState* own = state->info.add_sources();
     *own = source;
     own->clear_events();  // of the session from here on

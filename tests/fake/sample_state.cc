@@ -145,6 +145,26 @@ void AddRefusedEvents(Sampler& sampler) {
   signal.mutable_target()->set_start_ns(200);
 }
 
+void AddNameEvents(Sampler& sampler) {
+  v1::Event& asked = sampler.Next(v1::DNS, v1::RESOLVER, "/usr/bin/python3.11");
+  asked.mutable_judgement()->set_decision(v1::ALLOW);
+  v1::Dns& dns = *asked.mutable_dns();
+  dns.set_name("api.example.com");
+  dns.set_type("A");
+  dns.add_answers("edge.example.net");
+  dns.add_answers("203.0.113.7");
+  dns.set_rcode("NOERROR");
+  dns.set_protocol("udp");
+  dns.set_server("192.168.1.1");
+  v1::Net& net = *sampler.Next(v1::CONNECT, v1::NETWORK, "/usr/bin/python3.11").mutable_net();
+  net.set_protocol("tcp");
+  net.set_address("203.0.113.7");
+  net.set_port(443);
+  net.set_result(v1::Net::OK);
+  net.set_flow(78);
+  net.set_name("api.example.com");
+}
+
 }  // namespace
 
 std::vector<v1::Event> EventOfEachKind() {
@@ -177,6 +197,7 @@ std::vector<v1::Event> EventOfEachKind() {
   AddOtherEvents(sampler);
   AddResourceEvents(sampler);
   AddRefusedEvents(sampler);
+  AddNameEvents(sampler);
   return sampler.Take();
 }
 

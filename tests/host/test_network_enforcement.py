@@ -187,7 +187,7 @@ def test_the_control_is_proven_and_rules_are_listed_as_they_are(daemon, work):
         assert (tried["active"], tried["mechanism"]) == (True, "cgroup_bpf"), tried
         listed = {r["rule"]: r for r in session["policy"]["rules"]}
         assert (listed["not-three"]["enforced"], listed["not-three"]["mechanism"]) == ("kernel", "cgroup_bpf"), listed
-        assert listed["by-name"]["enforced"] == "none" and listed["by-name"]["why"], listed
+        assert (listed["by-name"]["enforced"], listed["by-name"]["mechanism"]) == ("kernel", "cgroup_bpf, resolver"), listed
     rows = daemon.events(name)
     assert not select(rows, enforced=True), rows  # what the shim tried is not the agent's
     assert int(session.get("denials", 0)) == 0

@@ -84,7 +84,7 @@ def test_a_session_lists_what_enforces_each_rule_and_says_once_what_nothing_does
         how = {r["rule"]: (r["enforced"], r.get("mechanism")) for r in policy["rules"]}
         assert how["git-force-push"] == ("kernel", "fanotify, notify")
         assert how["secrets-of-the-user"] == ("kernel", "fanotify, broker")
-        assert how["metadata-names"][0] == "none"
+        assert how["metadata-names"] == ("kernel", "cgroup_bpf, resolver")
         lacking = [r for r in policy["rules"] if r["file"] != "built-in" and r["enforced"] in ("none", "observed")]
         assert policy["not_enforced"] == len(lacking) > 0
         assert daemon.status()["sessions_not_enforced"] >= 1

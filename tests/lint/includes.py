@@ -18,6 +18,8 @@ LIBRARIES = {
     "sqlite": r"sqlite3(ext)?\.h$",
     "libbpf": r"bpf/(libbpf|libbpf_common|libbpf_legacy|libbpf_version|bpf|btf|bpf_\w+)\.h$|.*\.skel\.h$",
     "libseccomp": r"seccomp\.h$",
+    "ldns": r"ldns/",
+    "c-ares": r"ares(_\w+)?\.h$",
 }
 PROTO = re.compile(r"(agentmon/v1|google/rpc)/\w+(\.grpc)?\.pb\.h$")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^">]+)[">]', re.MULTILINE)
