@@ -32,6 +32,9 @@ AM_SIP_INLINE void am_lsm_begin(struct am_lsm_judge *j, am_u32 asked, am_u32 imp
   }
 }
 
+/* 1 when any bit is set. */
+AM_SIP_INLINE am_u64 am_lsm_any(am_u64 bits) { return (bits | (0 - bits)) >> 63; }
+
 /* The lowest rank decides; of one rank the pattern that is sure. Without branches: the verifier follows each of
  * them, for each rule, operation and look-up. applies: 0 or 1. */
 AM_SIP_INLINE void am_lsm_add(struct am_lsm_judge *j, const struct am_lsm_match *match, am_u32 applies) {
@@ -61,26 +64,27 @@ AM_SIP_INLINE void am_lsm_add_node(struct am_lsm_judge *j, const struct am_lsm_n
 /* One layer after the other, [0] first, until one says more than PASS or that it is final. */
 #define AM_LSM_FINAL 4u
 AM_SIP_INLINE am_u32 am_lsm_layer(const struct am_lsm_policy *policy, struct am_lsm_judge *j, am_u32 l) {
-  am_u32 unsure = 0, matched = 0, stopped = 0, rank = AM_LSM_NO_RULE;
+  am_u64 unsure = 0, matched = 0, stopped = 0, rank = AM_LSM_NO_RULE;
   l &= AM_LSM_LAYERS - 1;
   for (am_u32 s = 0; s < AM_LSM_SLOTS; s++) {
-    am_u32 bit = j->slot[s], best = j->best[l][s];
-    am_u32 asked = (j->asked & bit) != 0, none = best == AM_LSM_NONE;
-    am_u32 by_default = policy->defaults[l] & ((policy->read_operations & bit) ? AM_LSM_STOPS_READS : AM_LSM_STOPS_WRITES);
-    am_u32 by_rule = best & (asked ? AM_LSM_STOPS : AM_LSM_STOPS_IMPLIED);
-    am_u32 open = !none & ((best & AM_LSM_UNSURE) != 0);
-    am_u32 stops = none ? asked & (by_default != 0) : !open & (by_rule != 0);
-    stops &= bit != 0;
-    rank = (stops & !none & !stopped) ? best >> 3 : rank;
+    am_u64 bit = j->slot[s], best = j->best[l][s], defaults = policy->defaults[l];
+    /* Each 0 or 1. */
+    am_u64 used = am_lsm_any(bit), asked = am_lsm_any(bit & j->asked), read = am_lsm_any(bit & policy->read_operations);
+    am_u64 none = am_lsm_any(best ^ AM_LSM_NONE) ^ 1, open = (best >> 2 & 1) & (none ^ 1);
+    am_u64 by_default = asked & ((defaults & read) | (defaults >> 1 & (read ^ 1)));
+    am_u64 by_rule = ((best & asked) | (best >> 1 & (asked ^ 1))) & (open ^ 1);
+    am_u64 stops = used & 1 & ((by_default & none) | (by_rule & (none ^ 1)));
+    am_u64 takes = 0 - (stops & (none ^ 1) & (stopped ^ 1)); /* all ones: this is the rule */
+    rank = (best >> 3 & takes) | (rank & ~takes);
     stopped |= stops;
-    unsure |= open & (bit != 0);
-    matched |= asked & !none & !open;
+    unsure |= open & used;
+    matched |= asked & (none ^ 1) & (open ^ 1);
   }
   j->layer = policy->layer[l];
-  j->rank = rank;
+  j->rank = (am_u32)rank;
   if (stopped) return AM_LSM_DENY;
   if (l == 0 && unsure) return AM_LSM_ASK | AM_LSM_FINAL;
-  return l == 0 && matched ? AM_LSM_FINAL : AM_LSM_PASS;
+  return l == 0 && matched ? AM_LSM_FINAL : 0;
 }
 
 #endif

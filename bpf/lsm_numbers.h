@@ -1,5 +1,5 @@
 /* Numbers of agentmon.v1.EventKind and policy::FileOp that programs use: pinned by assertions in
- * daemon/enforce/lsm_numbers.cc. */
+ * daemon/enforce/lsm_compile.cc and daemon/event/decode.cc. */
 #ifndef AGENTMON_BPF_LSM_NUMBERS_H
 #define AGENTMON_BPF_LSM_NUMBERS_H
 
@@ -34,6 +34,7 @@ enum {
   OP_LINK = 1u << 14,
   OP_SYMLINK = 1u << 15,
   OP_MKNOD = 1u << 16,
+  OP_BELOW = 1u << 17, /* of our own: a directory is moved that something protected lies below */
 };
 
 #endif

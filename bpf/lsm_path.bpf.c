@@ -12,9 +12,9 @@ struct act {
   am_u32 implied;
 };
 
-static __always_inline int is_device(struct dentry *dentry) {
+static __always_inline int is_type(struct dentry *dentry, am_u32 type) {
   struct inode *inode = BPF_CORE_READ(dentry, d_inode);
-  return inode && (BPF_CORE_READ(inode, i_mode) & S_IFMT) == S_IFCHR;
+  return inode && (BPF_CORE_READ(inode, i_mode) & S_IFMT) == type;
 }
 
 /* One object, or two of which both are judged: new_dentry may be null. */
@@ -23,9 +23,10 @@ static __always_inline int judge_act(struct act act, struct dentry *dentry, stru
   am_u64 session = lsm_session();
   struct lsm_scratch *s;
   int refused;
-  if (!session || is_device(dentry)) return 0;
+  if (!session || is_type(dentry, S_IFCHR)) return 0;
   s = lsm_take(session);
   if (!s) return -EACCES;
+  if (act.asked == OP_RENAME && is_type(dentry, S_IFDIR)) act.implied |= OP_BELOW;
   lsm_object(s, dentry, mount, act.asked, act.implied);
   refused = lsm_decide(s);
   if (!refused && new_dentry) {
