@@ -349,7 +349,7 @@ static __always_inline void judge_hits(struct lsm_scratch *s) {
 /* A mount that the kernel keeps for itself (pipes, memory files) has no path. */
 static __always_inline int is_internal(struct lsm_scratch *s) {
   struct mount *mount = (void *)s->path.vfsmount - bpf_core_field_offset(struct mount, mnt);
-  return (am_s64)BPF_CORE_READ(mount, mnt_ns) < 0;
+  return (am_u64)BPF_CORE_READ(mount, mnt_ns) >= -4095ull; /* an error in a pointer's place */
 }
 
 static __always_inline int lsm_refuse_deep(struct lsm_scratch *s) {
