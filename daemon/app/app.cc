@@ -146,8 +146,8 @@ absl::Status App::StartSessions() {
       SessionDeps{*loop_, *workers_, clock_, *cgroups_, *observation_, *policies_, *host_limits_, *resources_,
                   scopes_.get(), SessionFiles(config_.runtime_dir + "/sessions"), *pipeline_,
                   [this](const v1::Session& session) { store_->UpsertSession(session); },
-                  [this](const std::string& session) { pipeline_->EndSession(session); },
-                  canary, MakeCanary(config_.runtime_dir, "lsm")},
+                  [this](const std::string& session) { pipeline_->EndSession(session); }, canary,
+                  MakeCanary(config_.runtime_dir, "lsm")},
       limits);
   pipeline_->AddSink(sessions_.get());
   pipeline_->AddSink(store_.get());

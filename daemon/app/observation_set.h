@@ -26,8 +26,8 @@ namespace agentmon {
 class ObservationSet : public Observation {
  public:
   // Loads what this host can run. Never fails: what is missing stands in Sources(). `holder` may be null.
-  // lsm: where the programs on the hooks of security modules are pinned, and the file of the self-test that they
-  // let through.
+  // lsm: where the programs on the hooks of security modules are pinned, and the file of the self-test that
+  // they let through.
   static std::unique_ptr<ObservationSet> Create(const Cgroup& base, TaskRunner& core, ProcessTree& tree,
                                                 std::unique_ptr<HolderClient> holder, LsmProbe::Options lsm);
   ~ObservationSet() override;

@@ -22,17 +22,22 @@ using Match = KernelPath::Match;
 // What the programs call these by numbers of their own.
 constexpr bool Same(uint32_t a, uint32_t b) { return a == b; }
 static_assert(Same(OP_OPEN, policy::kOpen) && Same(OP_READ, policy::kRead) && Same(OP_WRITE, policy::kWrite));
-static_assert(Same(OP_CREATE, policy::kCreate) && Same(OP_MKDIR, policy::kMkdir) && Same(OP_CHMOD, policy::kChmod));
-static_assert(Same(OP_CHOWN, policy::kChown) && Same(OP_RENAME, policy::kRename) && Same(OP_DELETE, policy::kDelete));
-static_assert(Same(OP_RMDIR, policy::kRmdir) && Same(OP_LINK, policy::kLink) && Same(OP_SYMLINK, policy::kSymlink));
+static_assert(Same(OP_CREATE, policy::kCreate) && Same(OP_MKDIR, policy::kMkdir) &&
+              Same(OP_CHMOD, policy::kChmod));
+static_assert(Same(OP_CHOWN, policy::kChown) && Same(OP_RENAME, policy::kRename) &&
+              Same(OP_DELETE, policy::kDelete));
+static_assert(Same(OP_RMDIR, policy::kRmdir) && Same(OP_LINK, policy::kLink) &&
+              Same(OP_SYMLINK, policy::kSymlink));
 static_assert(Same(OP_MKNOD, policy::kMknod) && (OP_BELOW & policy::kAllFileOps) == 0);
-static_assert(AM_LSM_STOPS_READS == 1 && AM_LSM_STOPS_WRITES == 2 && AM_LSM_STOPS == 1 && AM_LSM_STOPS_IMPLIED == 2 &&
-              AM_LSM_UNSURE == 4);
+static_assert(AM_LSM_STOPS_READS == 1 && AM_LSM_STOPS_WRITES == 2 && AM_LSM_STOPS == 1 &&
+              AM_LSM_STOPS_IMPLIED == 2 && AM_LSM_UNSURE == 4);
 
 constexpr uint32_t kDeletes = policy::kDelete | policy::kRmdir;
 constexpr size_t kRoots = 63;  // and "everywhere"
 
-bool StopsByDefault(Decision decision) { return policy::Strictness(decision) >= policy::Strictness(Decision::kAsk); }
+bool StopsByDefault(Decision decision) {
+  return policy::Strictness(decision) >= policy::Strictness(Decision::kAsk);
+}
 
 // Nobody can be asked, and nothing can be redirected or kept: as EffectiveDecision has it.
 uint8_t FlagsOf(Decision decision) {
@@ -58,14 +63,16 @@ class LsmCompiler {
     for (size_t i = 0; i < view.layers.size(); ++i) {
       if (i > 0 && policy::UnderPosture(Decision::kDeny, view.layers[i].posture) != Decision::kDeny) continue;
       if (out_.head.layers == AM_LSM_LAYERS)
-        return absl::ResourceExhaustedError(absl::StrCat("more than ", AM_LSM_LAYERS, " layers that stop anything"));
+        return absl::ResourceExhaustedError(
+            absl::StrCat("more than ", AM_LSM_LAYERS, " layers that stop anything"));
       RETURN_IF_ERROR(Layer(view.layers[i], i, i == 0 ? spare : ""));
     }
     for (const auto& [length, suffix] : lengths_) {
       uint8_t* list = suffix ? out_.head.suffix : out_.head.prefix;
       *std::find(list, list + AM_LSM_LENGTHS, 0) = length;
     }
-    if (out_.nodes.size() > AM_LSM_NODES_MAX / 4) return absl::ResourceExhaustedError("too many paths and names");
+    if (out_.nodes.size() > AM_LSM_NODES_MAX / 4)
+      return absl::ResourceExhaustedError("too many paths and names");
     std::sort(out_.roots.begin(), out_.roots.end());
     out_.roots.erase(std::unique(out_.roots.begin(), out_.roots.end()), out_.roots.end());
     return std::move(out_);
@@ -167,7 +174,8 @@ class LsmCompiler {
     }
     if ((match.operations & ~taken) == 0) return absl::OkStatus();
     if (node.count == AM_LSM_MATCHES)
-      return absl::ResourceExhaustedError(absl::StrCat("more than ", AM_LSM_MATCHES, " rules about one name"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("more than ", AM_LSM_MATCHES, " rules about one name"));
     node.match[node.count++] = match;
     return absl::OkStatus();
   }
@@ -181,7 +189,8 @@ class LsmCompiler {
       layer.files.Find(policy::PathKeys(root), first);
       const uint32_t rule = first.Of(policy::kWrite);
       if (rule == policy::FirstRules::kNone || !StopsByDefault(layer.rule(rule).decision)) continue;
-      for (size_t slash = root.rfind('/'); slash != std::string::npos && slash > 0; slash = root.rfind('/', slash - 1)) {
+      for (size_t slash = root.rfind('/'); slash != std::string::npos && slash > 0;
+           slash = root.rfind('/', slash - 1)) {
         const std::string above = root.substr(0, slash);
         if (!done.insert(above).second) break;
         am_lsm_match match{};
@@ -232,7 +241,8 @@ uint64_t LsmPathHash(const std::vector<uint64_t>& segments) {
   return hash;
 }
 
-absl::StatusOr<LsmPolicy> CompileLsm(const policy::Snapshot& snapshot, const LsmKey& key, absl::string_view spare) {
+absl::StatusOr<LsmPolicy> CompileLsm(const policy::Snapshot& snapshot, const LsmKey& key,
+                                     absl::string_view spare) {
   return LsmCompiler(snapshot, key).Run(spare);
 }
 

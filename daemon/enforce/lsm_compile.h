@@ -31,8 +31,9 @@ struct LsmPolicy {
 };
 
 // Layers that only record are left out. spare: a file that the programs let through whatever the policy says,
-// so that it can be tried what comes behind them; may be empty. ResourceExhausted when the policy does not fit.
-// Pure; no I/O.
-absl::StatusOr<LsmPolicy> CompileLsm(const policy::Snapshot& snapshot, const LsmKey& key, absl::string_view spare);
+// so that it can be tried what comes behind them; may be empty. ResourceExhausted when the policy does not
+// fit. Pure; no I/O.
+absl::StatusOr<LsmPolicy> CompileLsm(const policy::Snapshot& snapshot, const LsmKey& key,
+                                     absl::string_view spare);
 
 }  // namespace agentmon

@@ -18,8 +18,8 @@ using policy::FileSubject;
 constexpr LsmKey kKey = {0x0706050403020100, 0x0f0e0d0c0b0a0908};
 
 // What the programs do with bpf_loop around the same steps of bpf/lsm_judge.h.
-am_lsm_verdict JudgeAsPrograms(const LsmPolicy& policy, const std::string& path, uint32_t asked, uint32_t implied,
-                               am_lsm_judge* judge) {
+am_lsm_verdict JudgeAsPrograms(const LsmPolicy& policy, const std::string& path, uint32_t asked,
+                               uint32_t implied, am_lsm_judge* judge) {
   const std::vector<uint64_t> segments = LsmSegments(kKey, path);
   const std::string name = path.substr(path.rfind('/') + 1);
   const auto below = [&](am_lsm_kind kind, uint64_t hash) {
@@ -75,16 +75,30 @@ bool MustAsk(const policy::KernelView& view, const std::string& path, uint32_t b
 }
 
 TEST_CASE("entries of the kernel stop what the policy stops, and nothing else") {
-  static constexpr const char* kPatterns[] = {"/srv/**",     "/srv/a",       "/srv/a/**", "**/.env",     "**/*.pem",
-                                              "/srv/*/b",    "/home/u/**",   "**",        "/srv/**/b",   "**/secret/**",
-                                              "**/.env.*",   "/home/u/?s/**", "/srv/a*",   "/srv/a/x.pem", "/srv/**/k*",
-                                              "/srv/**/d/**", "/home/u/**/*.key"};
-  static constexpr const char* kPaths[] = {"/", "/srv", "/srv/a", "/srv/a/b", "/srv/ab", "/srv/x/y/b", "/home/u",
-                                           "/home/u/ws/.env", "/a/.env.local", "/srv/a/x.pem", "/x/secret/deep/z",
-                                           "/srv/secret/.env", "/srv/q/kk", "/srv/q/d/e", "/home/u/a.key", "/srv/k"};
-  static constexpr const char* kDecisions[] = {"allow", "allow", "deny", "deny", "ask", "audit", nullptr, nullptr};
-  static constexpr const char* kOperations[] = {"read", "open", "write", "create", "delete", "rename", "\"*\"", "chmod",
-                                                "mkdir"};
+  static constexpr const char* kPatterns[] = {
+      "/srv/**",    "/srv/a",       "/srv/a/**",  "**/.env",      "**/*.pem",        "/srv/*/b",
+      "/home/u/**", "**",           "/srv/**/b",  "**/secret/**", "**/.env.*",       "/home/u/?s/**",
+      "/srv/a*",    "/srv/a/x.pem", "/srv/**/k*", "/srv/**/d/**", "/home/u/**/*.key"};
+  static constexpr const char* kPaths[] = {"/",
+                                           "/srv",
+                                           "/srv/a",
+                                           "/srv/a/b",
+                                           "/srv/ab",
+                                           "/srv/x/y/b",
+                                           "/home/u",
+                                           "/home/u/ws/.env",
+                                           "/a/.env.local",
+                                           "/srv/a/x.pem",
+                                           "/x/secret/deep/z",
+                                           "/srv/secret/.env",
+                                           "/srv/q/kk",
+                                           "/srv/q/d/e",
+                                           "/home/u/a.key",
+                                           "/srv/k"};
+  static constexpr const char* kDecisions[] = {"allow", "allow", "deny",  "deny",
+                                               "ask",   "audit", nullptr, nullptr};
+  static constexpr const char* kOperations[] = {"read",   "open",  "write", "create", "delete",
+                                                "rename", "\"*\"", "chmod", "mkdir"};
   // As the programs ask: what an act is, and what comes along with it.
   static constexpr std::pair<uint32_t, uint32_t> kActs[] = {
       {policy::kOpen | policy::kRead, 0},
@@ -97,7 +111,8 @@ TEST_CASE("entries of the kernel stop what the policy stops, and nothing else") 
       {policy::kRename, policy::kOpen | policy::kRead | policy::kWrite}};
   std::mt19937_64 random(20261130);
   const auto decision = [&](int round) {
-    // Both in one policy: of a tie between operations the engine takes the first, the kernel the stricter one.
+    // Both in one policy: of a tie between operations the engine takes the first, the kernel the stricter
+    // one.
     const char* word = kDecisions[random() % std::size(kDecisions)];
     return word != nullptr ? word : round % 2 == 0 ? "redirect" : "soft_delete";
   };
@@ -113,8 +128,8 @@ TEST_CASE("entries of the kernel stop what the policy stops, and nothing else") 
       absl::StrAppend(&text, "file_rules:\n");
       for (size_t n = 1 + random() % 5; n > 0; --n)
         absl::StrAppend(&text, "  - {name: r", n, ", paths: [\"", pick(kPatterns), "\", \"", pick(kPatterns),
-                        "\"], operations: [", pick(kOperations), ", ", pick(kOperations), "], decision: ",
-                        decision(round), "}\n");
+                        "\"], operations: [", pick(kOperations), ", ", pick(kOperations),
+                        "], decision: ", decision(round), "}\n");
       layers.push_back({kind, text, "p.yaml"});
     }
     policy::CompileOptions options = policy::TestOptions();

@@ -13,7 +13,7 @@
 namespace agentmon {
 namespace {
 
-constexpr char kLsmOpen[] = "lsm_open";        // daemon/enforce/shim_plan.h
+constexpr char kLsmOpen[] = "lsm_open";         // daemon/enforce/shim_plan.h
 constexpr char kLimits[] = "resource_limits.";  // the key follows
 
 using policy::RuleKind;
@@ -21,7 +21,8 @@ using How = v1::RuleEnforcement;
 
 class Lister {
  public:
-  Lister(const policy::Snapshot& snapshot, const SessionMeans& means, const MissingLimits& missing, std::vector<v1::RuleEnforcement>& out)
+  Lister(const policy::Snapshot& snapshot, const SessionMeans& means, const MissingLimits& missing,
+         std::vector<v1::RuleEnforcement>& out)
       : means_(means), missing_(missing), out_(out) {
     if (means.controls.count(kLsmOpen) == 0) return;
     const policy::KernelView view = policy::MakeKernelView(snapshot);
@@ -37,7 +38,8 @@ class Lister {
     for (size_t i = 0; i < layer.document->rules.size(); ++i) {
       const policy::Rule& rule = layer.document->rules[i];
       if (policy::Strictness(rule.decision) < policy::Strictness(policy::Decision::kRedirect)) continue;
-      whole_ = means_.controls.count(kLsmOpen) != 0 && in_part_.count({number, static_cast<uint32_t>(i)}) == 0;
+      whole_ =
+          means_.controls.count(kLsmOpen) != 0 && in_part_.count({number, static_cast<uint32_t>(i)}) == 0;
       Add(rule.name, rule.at, HowStopped(rule.kind, rule));
     }
     whole_ = false;  // before a default stand all patterns that need user space
@@ -137,7 +139,8 @@ class Lister {
     const bool writes = (operations & policy::kWriteOps) != 0;
     // A read that was tried and went through is not asked, whatever is marked.
     const bool asks_reads = Has(v1::FANOTIFY) && means_.controls.count("file_read") != 0;
-    if (whole_ && reads && !writes && !SomeBelow(rule, {"/dev/"})) return {How::KERNEL, asks_reads ? "bpf_lsm, fanotify" : "bpf_lsm", ""};
+    if (whole_ && reads && !writes && !SomeBelow(rule, {"/dev/"}))
+      return {How::KERNEL, asks_reads ? "bpf_lsm, fanotify" : "bpf_lsm", ""};
     if (SomeBelow(rule, {"/proc/", "/sys/"}))
       return {How::NONE, "", "the kernel asks nobody about files of procfs and sysfs"};
     if (!reads && !writes) return {How::NONE, "", "nothing is asked before a name is looked at"};
@@ -147,7 +150,8 @@ class Lister {
         return {How::ASKED, "notify", "of devices, opens for writing only, by the name that was asked"};
       if (!reads) return {How::KERNEL, "broker", ""};
       return {How::KERNEL,
-              absl::StrCat(means_.controls.count(kLsmOpen) != 0 ? "bpf_lsm, " : "", "fanotify", writes ? ", broker" : ""),
+              absl::StrCat(means_.controls.count(kLsmOpen) != 0 ? "bpf_lsm, " : "", "fanotify",
+                           writes ? ", broker" : ""),
               ""};
     }
     const Means by_reads = Observed(v1::FANOTIFY, "fanotify"), by_writes = Observed(v1::NOTIFY, "notify");

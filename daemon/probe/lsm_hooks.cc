@@ -28,8 +28,9 @@
 namespace agentmon {
 namespace {
 
-constexpr const char* kMapNames[LsmHooks::kMaps] = {"lsm_config",  "lsm_sessions", "lsm_policies", "lsm_nodes",
-                                                    "lsm_aliases", "lsm_denials",  "lsm_lost",     "lsm_scratches"};
+constexpr const char* kMapNames[LsmHooks::kMaps] = {"lsm_config", "lsm_sessions", "lsm_policies",
+                                                    "lsm_nodes",  "lsm_aliases",  "lsm_denials",
+                                                    "lsm_lost",   "lsm_scratches"};
 constexpr char kBpfMount[] = "/sys/fs/bpf";
 constexpr char kModules[] = "/sys/kernel/security/lsm";
 constexpr uint32_t kScratchesPerCpu = 4;  // as the programs have it
@@ -40,9 +41,9 @@ absl::Status CheckModules() {
   for (const absl::string_view name : absl::StrSplit(absl::StripSuffix(*list, "\n"), ',')) {
     if (name == "bpf") return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "bpf is not among the security modules of this host (", absl::StripSuffix(*list, "\n"),
-      "); the kernel's parameter lsm= names them"));
+  return absl::FailedPreconditionError(absl::StrCat("bpf is not among the security modules of this host (",
+                                                    absl::StripSuffix(*list, "\n"),
+                                                    "); the kernel's parameter lsm= names them"));
 }
 
 absl::Status CheckBpfFileSystem() {
@@ -113,12 +114,14 @@ absl::Status LsmHooks::TakeOver() {
     maps_[i].Reset(bpf_obj_get(PinOf(kMapNames[i]).c_str()));
     if (!maps_[i].valid()) return ErrnoStatus(errno, kMapNames[i]);
   }
-  if (!UniqueFd(bpf_obj_get(PinOf("on_file_open").c_str())).valid()) return ErrnoStatus(errno, "on_file_open");
+  if (!UniqueFd(bpf_obj_get(PinOf("on_file_open").c_str())).valid())
+    return ErrnoStatus(errno, "on_file_open");
   const uint32_t zero = 0;
   am_lsm_config config{};
   if (bpf_map_lookup_elem(map(kConfig), &zero, &config) != 0) return ErrnoStatus(errno, kMapNames[kConfig]);
   key_ = {config.key[0], config.key[1]};
-  for (const auto& [name, program] : {std::pair("lsm_path", "on_path_unlink"), {"lsm_attribute", "on_inode_setattr"}}) {
+  for (const auto& [name, program] :
+       {std::pair("lsm_path", "on_path_unlink"), {"lsm_attribute", "on_inode_setattr"}}) {
     if (!UniqueFd(bpf_obj_get(PinOf(program).c_str())).valid())
       inactive_.push_back(absl::StrCat(name, ": it was not active when the daemon before this one ended"));
   }
@@ -137,16 +140,18 @@ absl::Status LsmHooks::MakeMaps() {
                                  : bpf_map__max_entries(map);
     LIBBPF_OPTS(bpf_map_create_opts, options);
     options.map_flags = bpf_map__map_flags(map);
-    maps_[i].Reset(bpf_map_create(bpf_map__type(map), kMapNames[i], bpf_map__key_size(map), bpf_map__value_size(map),
-                                  entries, &options));
+    maps_[i].Reset(bpf_map_create(bpf_map__type(map), kMapNames[i], bpf_map__key_size(map),
+                                  bpf_map__value_size(map), entries, &options));
     if (!maps_[i].valid()) return BpfError(errno, absl::StrCat("make the BPF map ", kMapNames[i]));
   }
   am_lsm_config config{};
-  if (getrandom(config.key, sizeof(config.key), 0) != sizeof(config.key)) return ErrnoStatus(errno, "getrandom");
+  if (getrandom(config.key, sizeof(config.key), 0) != sizeof(config.key))
+    return ErrnoStatus(errno, "getrandom");
   config.session_level = session_level_;
   key_ = {config.key[0], config.key[1]};
   const uint32_t zero = 0;
-  if (bpf_map_update_elem(map(kConfig), &zero, &config, BPF_ANY) != 0) return ErrnoStatus(errno, kMapNames[kConfig]);
+  if (bpf_map_update_elem(map(kConfig), &zero, &config, BPF_ANY) != 0)
+    return ErrnoStatus(errno, kMapNames[kConfig]);
   return absl::OkStatus();
 }
 
@@ -169,7 +174,8 @@ absl::Status LsmHooks::LoadObject(const char* name) {
   return absl::OkStatus();
 }
 
-// Apart: one that a kernel refuses does not take the others down. Without opens the rest is not worth its cost.
+// Apart: one that a kernel refuses does not take the others down. Without opens the rest is not worth its
+// cost.
 absl::Status LsmHooks::Load() {
   RETURN_IF_ERROR(LoadObject<lsm_file_bpf>("lsm_file"));
   for (const auto& [name, loaded] : {std::pair("lsm_path", LoadObject<lsm_path_bpf>("lsm_path")),
@@ -198,7 +204,8 @@ absl::Status LsmHooks::Attach() {
   for (size_t at = pins_.find('/', 1); at != std::string::npos; at = pins_.find('/', at + 1))
     mkdir(pins_.substr(0, at).c_str(), 0700);
   mkdir(pins_.c_str(), 0700);
-  if (mkdir(own_.c_str(), 0700) != 0 && errno != EEXIST) return ErrnoStatus(errno, absl::StrCat("make ", own_));
+  if (mkdir(own_.c_str(), 0700) != 0 && errno != EEXIST)
+    return ErrnoStatus(errno, absl::StrCat("make ", own_));
   absl::Status status;
   for (size_t i = 0; i < kMaps && status.ok(); ++i) {
     if (bpf_obj_pin(map(static_cast<Map>(i)), PinOf(kMapNames[i]).c_str()) != 0)

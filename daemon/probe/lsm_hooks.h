@@ -1,6 +1,6 @@
-// The programs on the hooks of security modules: loaded, attached, and pinned so that what they stop stays stopped
-// when the daemon dies. The next daemon of the same build finds them and goes on; one of another build attaches its
-// own beside them and takes the old ones away once its sessions are in.
+// The programs on the hooks of security modules: loaded, attached, and pinned so that what they stop stays
+// stopped when the daemon dies. The next daemon of the same build finds them and goes on; one of another
+// build attaches its own beside them and takes the old ones away once its sessions are in.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ class LsmHooks {
   const LsmKey& key() const { return key_; }
   // Objects of programs that cannot run here, with the reason.
   const std::vector<std::string>& inactive() const { return inactive_; }
-  // How often the kernel did not run a program because it ran already on that CPU: what was asked then passed.
-  // Kernels before 6.2 that may be preempted anywhere.
+  // How often the kernel did not run a program because it ran already on that CPU: what was asked then
+  // passed. Kernels before 6.2 that may be preempted anywhere.
   uint64_t Skipped() const;
 
  private:
@@ -51,7 +51,8 @@ class LsmHooks {
     std::vector<UniqueLink> links;
   };
 
-  LsmHooks(std::string pins, uint32_t session_level) : pins_(std::move(pins)), session_level_(session_level) {}
+  LsmHooks(std::string pins, uint32_t session_level)
+      : pins_(std::move(pins)), session_level_(session_level) {}
   std::string PinOf(const char* name) const { return own_ + "/" + name; }
   absl::Status TakeOver();
   absl::Status MakeMaps();

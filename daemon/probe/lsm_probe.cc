@@ -27,8 +27,8 @@ namespace {
 
 constexpr size_t kMaxRecord = sizeof(am_denied) + 2 * AM_PATH_MAX;
 constexpr size_t kTurn = 1024;
-// A program that began before a policy was switched may still look into the old one; what it then allows it judges
-// again, but it must not find half of it for longer than needed.
+// A program that began before a policy was switched may still look into the old one; what it then allows it
+// judges again, but it must not find half of it for longer than needed.
 constexpr absl::Duration kOldPolicyStays = absl::Seconds(2);
 constexpr char kMechanism[] = "bpf_lsm";
 
@@ -40,7 +40,8 @@ absl::Status Put(int map, const void* key, const void* value, absl::string_view 
 
 // Where looking at a name may wait for a server, or numbers of inodes are not one file's alone.
 bool HasOwnInodes(absl::string_view fs_type) {
-  for (const absl::string_view other : {"fuse", "nfs", "cifs", "smb", "9p", "ceph", "afs", "autofs", "btrfs", "overlay"}) {
+  for (const absl::string_view other :
+       {"fuse", "nfs", "cifs", "smb", "9p", "ceph", "afs", "autofs", "btrfs", "overlay"}) {
     if (absl::StartsWith(fs_type, other)) return false;
   }
   return true;
@@ -48,7 +49,8 @@ bool HasOwnInodes(absl::string_view fs_type) {
 
 bool IsBelow(absl::string_view path, absl::string_view mount_point) {
   if (mount_point == "/") return true;
-  return absl::StartsWith(path, mount_point) && (path.size() == mount_point.size() || path[mount_point.size()] == '/');
+  return absl::StartsWith(path, mount_point) &&
+         (path.size() == mount_point.size() || path[mount_point.size()] == '/');
 }
 
 // The mount that a path lies on: the last of those with the longest mount point.
@@ -78,8 +80,8 @@ absl::StatusOr<std::unique_ptr<LsmProbe>> LsmProbe::Create(TaskRunner& core, Opt
                    RingReader::Create(probe->hooks_->map(LsmHooks::kDenials), AM_LSM_RING_BYTES, kMaxRecord));
   // Numbers of an earlier daemon's policies are not given again.
   uint32_t id = 0;
-  for (const uint32_t* from = nullptr; bpf_map_get_next_key(probe->hooks_->map(LsmHooks::kPolicies), from, &id) == 0;
-       from = &id) {
+  for (const uint32_t* from = nullptr;
+       bpf_map_get_next_key(probe->hooks_->map(LsmHooks::kPolicies), from, &id) == 0; from = &id) {
     probe->next_policy_ = std::max(probe->next_policy_, id + 1);
     probe->policies_[id];
   }
@@ -123,7 +125,8 @@ absl::Status LsmProbe::Write(uint32_t id, const Session& session, Written* writt
 
 // What rules name is held by inode too, and the root of each mount, so that an object is found where its file
 // system has it.
-absl::Status LsmProbe::WriteAliases(uint32_t id, const LsmPolicy& policy, const Session& session, Written* written) {
+absl::Status LsmProbe::WriteAliases(uint32_t id, const LsmPolicy& policy, const Session& session,
+                                    Written* written) {
   std::vector<std::string> paths;
   for (const Mount& mount : session.mounts) {
     if (mount.root == "/") paths.push_back(mount.mount_point);
@@ -137,7 +140,8 @@ absl::Status LsmProbe::WriteAliases(uint32_t id, const LsmPolicy& policy, const 
     open_how how{};
     how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
     how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS;
-    const UniqueFd fd(static_cast<int>(syscall(SYS_openat2, session.root.get(), path.c_str(), &how, sizeof(how))));
+    const UniqueFd fd(
+        static_cast<int>(syscall(SYS_openat2, session.root.get(), path.c_str(), &how, sizeof(how))));
     struct stat st {};
     // Not there yet: its name holds it.
     if (!fd.valid() || fstat(fd.get(), &st) != 0) continue;
@@ -183,7 +187,8 @@ void LsmProbe::Erase(uint32_t id) {
   const auto it = policies_.find(id);
   if (it == policies_.end()) return;
   for (const am_lsm_key& key : it->second.nodes) bpf_map_delete_elem(hooks_->map(LsmHooks::kNodes), &key);
-  for (const am_lsm_inode& key : it->second.aliases) bpf_map_delete_elem(hooks_->map(LsmHooks::kAliases), &key);
+  for (const am_lsm_inode& key : it->second.aliases)
+    bpf_map_delete_elem(hooks_->map(LsmHooks::kAliases), &key);
   bpf_map_delete_elem(hooks_->map(LsmHooks::kPolicies), &id);
   policies_.erase(it);
 }
@@ -222,14 +227,15 @@ void LsmProbe::RemoveSession(uint64_t cgroup_id) {
 void LsmProbe::KeepOwn() {
   std::vector<uint64_t> gone;
   uint64_t cgroup = 0;
-  for (const uint64_t* from = nullptr; bpf_map_get_next_key(hooks_->map(LsmHooks::kSessions), from, &cgroup) == 0;
-       from = &cgroup) {
+  for (const uint64_t* from = nullptr;
+       bpf_map_get_next_key(hooks_->map(LsmHooks::kSessions), from, &cgroup) == 0; from = &cgroup) {
     if (sessions_.count(cgroup) == 0) gone.push_back(cgroup);
   }
   for (const uint64_t dead : gone) bpf_map_delete_elem(hooks_->map(LsmHooks::kSessions), &dead);
   hooks_->DetachOthers();
   if (sessions_.empty()) return hooks_->Detach();
-  // Entries of policies that an earlier daemon has written: by their keys, since what they were of is not known.
+  // Entries of policies that an earlier daemon has written: by their keys, since what they were of is not
+  // known.
   const auto is_old = [this](uint32_t policy) {
     const auto it = policies_.find(policy);
     return it == policies_.end() || it->second.snapshot == nullptr;
@@ -237,8 +243,8 @@ void LsmProbe::KeepOwn() {
   std::vector<am_lsm_key> nodes;
   std::vector<am_lsm_inode> aliases;
   am_lsm_key node{};
-  for (const am_lsm_key* from = nullptr; bpf_map_get_next_key(hooks_->map(LsmHooks::kNodes), from, &node) == 0;
-       from = &node) {
+  for (const am_lsm_key* from = nullptr;
+       bpf_map_get_next_key(hooks_->map(LsmHooks::kNodes), from, &node) == 0; from = &node) {
     if (is_old(node.policy)) nodes.push_back(node);
   }
   am_lsm_inode inode{};
@@ -273,11 +279,13 @@ v1::Judgement LsmProbe::JudgementOf(const am_denied& denied, const Event& event,
   policy::Subject subject = policy::FileSubject(
       event.kind() == v1::OPEN ? policy::kOpen | policy::kRead : uint32_t{policy::kWrite}, path);
   policy::Verdict verdict;
-  if (it == policies_.end() || it->second.snapshot == nullptr || denied.layer >= it->second.snapshot->layers().size()) {
+  if (it == policies_.end() || it->second.snapshot == nullptr ||
+      denied.layer >= it->second.snapshot->layers().size()) {
     // The daemon that wrote this policy is gone, and the one of now may have changed.
     if (gate != nullptr) {
       verdict = policy::Evaluate(*gate->snapshot(), subject, {});
-      if (verdict.Stops() && verdict.layer >= 0) return policy::ToJudgement(*gate->snapshot(), verdict, subject);
+      if (verdict.Stops() && verdict.layer >= 0)
+        return policy::ToJudgement(*gate->snapshot(), verdict, subject);
     }
     return policy::BuiltinDenial("a rule of an earlier policy", "it was stopped while the daemon was away");
   }
@@ -289,9 +297,9 @@ v1::Judgement LsmProbe::JudgementOf(const am_denied& denied, const Event& event,
   verdict.posture = layer.posture;
   verdict.rule = by_rule ? &layer.rule(denied.rank - 1) : nullptr;
   verdict.reason = read ? "default for file_read" : "default for file_write";
-  verdict.decision =
-      by_rule ? verdict.rule->decision
-              : layer.defaults[static_cast<size_t>(read ? policy::DefaultFor::kFileRead : policy::DefaultFor::kFileWrite)];
+  verdict.decision = by_rule ? verdict.rule->decision
+                             : layer.defaults[static_cast<size_t>(read ? policy::DefaultFor::kFileRead
+                                                                       : policy::DefaultFor::kFileWrite)];
   return policy::ToJudgement(snapshot, verdict, subject);
 }
 
@@ -317,8 +325,9 @@ void LsmProbe::OnDenial(absl::Span<const uint8_t> bytes) {
   judgement.set_enforced(true);
   judgement.set_mechanism(kMechanism);
   judgement.set_error(static_cast<int32_t>(denied.error));
-  EventOrigin origin{v1::LSM, static_cast<int64_t>(denied.h.boot_ns), denied.h.cgroup_id, denied.h.pid, denied.h.tid,
-                     denied.h.uid};
+  EventOrigin origin{
+      v1::LSM,     static_cast<int64_t>(denied.h.boot_ns), denied.h.cgroup_id, denied.h.pid, denied.h.tid,
+      denied.h.uid};
   origin.start_ns = denied.h.start_ns;
   sink_->OnRecord(EncodeEventRecord(origin, event));
 }

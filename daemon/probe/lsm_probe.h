@@ -1,4 +1,5 @@
-// Opens and changes of files that the kernel stops by itself, in sessions whose policy stops any. docs/enforcement.md.
+// Opens and changes of files that the kernel stops by itself, in sessions whose policy stops any.
+// docs/enforcement.md.
 #pragma once
 
 #include <sys/types.h>
@@ -37,8 +38,8 @@ class LsmProbe : public Probe {
   absl::Status Attach(RecordSink& sink) override;
   ProbeStats Stats() const override;
 
-  // From now on the kernel stops what the gate's policy stops. pid: any process of the session's mounts. The error
-  // says why it does not: then nothing was changed.
+  // From now on the kernel stops what the gate's policy stops. pid: any process of the session's mounts. The
+  // error says why it does not: then nothing was changed.
   absl::Status AddSession(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate);
   // Follows its gate. The error says why the session keeps the rules that it had.
   absl::Status PolicyChanged(uint64_t cgroup_id);

@@ -30,8 +30,8 @@ class Observation {
   // Marks the mounts of the process's mount namespace; the error says why file reads are not seen.
   // With a gate, opens and execs are asked first and answered by it.
   virtual absl::Status AddMounts(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) = 0;
-  // From now on the kernel stops by itself what the gate stops, as far as it can; pid: a process of the session's
-  // mounts. The error says why it does not.
+  // From now on the kernel stops by itself what the gate stops, as far as it can; pid: a process of the
+  // session's mounts. The error says why it does not.
   virtual absl::Status AddRules(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) = 0;
   // Takes in what the kernel has stopped by itself until now.
   virtual void TakeInStopped() = 0;

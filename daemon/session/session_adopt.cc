@@ -207,7 +207,8 @@ void SessionManager::FinishWatch(const Caller& caller, pid_t pid, uint64_t watch
   if (const auto argv = proc_.Argv(pid); argv.ok()) SetCommand(state->info, *argv);
   const auto not_moved =
       absl::UnavailableError("a watched tree stays where it is: only its processes are seen");
-  for (const v1::Source source : {v1::NETWORK, v1::FANOTIFY, v1::NOTIFY, v1::LSM}) SetSource(state, source, not_moved);
+  for (const v1::Source source : {v1::NETWORK, v1::FANOTIFY, v1::NOTIFY, v1::LSM})
+    SetSource(state, source, not_moved);
   Save(state);
   deps_.observation.SessionMembersChanged();
   Emit(*state, v1::SessionChange::STARTED, absl::StrCat("watching pid ", pid));

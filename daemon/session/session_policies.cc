@@ -44,7 +44,8 @@ void SessionManager::OnPolicyNotice(const std::string& id, v1::SessionChange::Wh
   Emit(*state, what, detail);
   if (what == v1::SessionChange::POLICY_CHANGED) {
     const absl::Status followed = deps_.observation.PolicyChanged(state->cgroup_id);
-    if (!followed.ok() && SetSource(state, v1::LSM, WithContext(followed, "it has the rules of the policy before")))
+    if (!followed.ok() &&
+        SetSource(state, v1::LSM, WithContext(followed, "it has the rules of the policy before")))
       Emit(*state, v1::SessionChange::SOURCE_INACTIVE, absl::StrCat("lsm: ", followed.message()));
     FollowLimits(state);
     TellGap(*state);

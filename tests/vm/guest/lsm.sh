@@ -31,12 +31,12 @@ test_lsm_programs_stop_reads_and_say_by_which_rule() {
   grep -i 'lsm' status.txt
   as_dev sh -c 'rm -rf ~/lsm; mkdir -p ~/lsm/closed/deep ~/lsm/open; cd ~/lsm; for f in closed/f closed/deep/f alone open/f; do echo TEXT >$f; done'
   lsm_policy required /home/dev/lsm
-  cat >/run/vm/lsm.sh <<'END'
+  cat >/run/vm/reads.sh <<'END'
 cd ~/lsm || exit 1
 for f in closed/f closed/deep/f alone open/f; do cat $f && echo "READ $f"; done
 true
 END
-  as_dev env LC_ALL=C agentmon run --name lsm-reads --policy "$LSM_POLICY" -- sh /run/vm/lsm.sh >said.txt 2>&1 || { cat said.txt; false; }
+  as_dev env LC_ALL=C agentmon run --name lsm-reads --policy "$LSM_POLICY" -- sh /run/vm/reads.sh >said.txt 2>&1 || { cat said.txt; false; }
   cat said.txt
   grep 'closed/f: Permission denied' said.txt
   grep 'closed/deep/f: Permission denied' said.txt
