@@ -198,6 +198,28 @@ TEST_CASE("what was read last is told when the directory is gone by the time of 
   CHECK(f.hits[1].hits() == 4);
 }
 
+TEST_CASE(
+    "a quota that bound a short session is told although its directory went before it was known to be over") {
+  Fixture f;
+  f.Begin(Limits([](auto& l) { l.cpu_quota_percent = 20; }));
+  f.Cpu(1500, 4);
+  f.Advance(absl::Milliseconds(1100));
+  CHECK(f.hits.empty());
+  std::filesystem::remove_all(f.directory.path());
+  f.keeper->End("s1");
+  REQUIRE(f.hits.size() == 1);
+  CHECK(f.hits[0].resource() == "cpu");
+  CHECK(f.hits[0].hits() == 4);
+}
+
+TEST_CASE("a session with a quota is looked at less and less often") {
+  Fixture f;
+  f.Begin(Limits([](auto& l) { l.cpu_quota_percent = 20; }));
+  CHECK(f.core.timers() == 1);
+  f.Advance(absl::Seconds(1), 120);
+  CHECK(f.core.timers() == 0);
+}
+
 TEST_CASE("what follows a hit is read while it is there, and told at the end") {
   Fixture f;
   f.Begin(Limits([](auto& l) { l.max_memory_mb = 1; }));

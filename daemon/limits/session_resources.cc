@@ -14,6 +14,7 @@ constexpr int64_t kHitWindowNs = 10 * kSecondNs;
 constexpr int64_t kExitLookNs = kSecondNs / 50;
 constexpr int64_t kIdleStepNs = 10 * kSecondNs;
 constexpr int64_t kLeastCpuNs = 1'000'000;
+constexpr int64_t kFirstQuotaLookNs = kSecondNs;
 
 // More than a thousandth of one processor: waiting programs with timers of their own use less.
 bool Worked(uint64_t cpu_ns, int64_t elapsed_ns) {
@@ -47,6 +48,10 @@ void SessionResources::SetLimits(const policy::ResourceLimits& limits, int64_t n
   limits_ = limits;
   session_end_ns_ =
       limits.session_timeout == zero ? kNever : began_ns_ + absl::ToInt64Nanoseconds(limits.session_timeout);
+  // No file says that processors were taken away, and a short session's files may be gone before its end is
+  // known: they are looked at while it is young. Later its snapshots do that.
+  quota_step_ns_ = kFirstQuotaLookNs;
+  quota_look_ns_ = limits.cpu_quota_percent == 0 ? kNever : now_ns + quota_step_ns_;
   idle_check_ns_ = kNever;
   if (limits.idle_timeout == zero) return;
   quiet_since_ns_ = looked_ns_ = now_ns;
@@ -55,7 +60,7 @@ void SessionResources::SetLimits(const policy::ResourceLimits& limits, int64_t n
 }
 
 int64_t SessionResources::NextNs() const {
-  return std::min({session_end_ns_, idle_check_ns_, snapshot_ns_, window_ns_});
+  return std::min({session_end_ns_, idle_check_ns_, quota_look_ns_, snapshot_ns_, window_ns_});
 }
 
 void SessionResources::Tick(int64_t now_ns) {
@@ -65,6 +70,11 @@ void SessionResources::Tick(int64_t now_ns) {
         absl::StrCat("its session timeout of ", absl::FormatDuration(limits_.session_timeout), " was over"));
   }
   if (now_ns >= idle_check_ns_) CheckIdle(now_ns);
+  if (now_ns >= quota_look_ns_) {
+    Look();
+    quota_step_ns_ *= 2;
+    quota_look_ns_ = quota_step_ns_ < kSnapshotEveryNs ? now_ns + quota_step_ns_ : kNever;
+  }
   if (now_ns >= snapshot_ns_) Snapshot(now_ns);
   if (now_ns >= window_ns_) window_ns_ = TellHits() ? now_ns + kHitWindowNs : kNever;
 }

@@ -260,6 +260,14 @@ void Policies::Switch(const std::string& session, SessionEntry& entry, CompiledP
   if (notice_ != nullptr) notice_(session, v1::SessionChange::POLICY_CHANGED, detail);
 }
 
+// What root wants is not known, so nothing is what root wants.
+absl::Status Policies::NoPolicies() const {
+  const std::string first = problems_.empty() ? "" : policy::FormatDiagnostic(problems_.front());
+  return Refusal(absl::StatusCode::kFailedPrecondition, "NO_POLICIES",
+                 absl::StrCat("no session begins while the daemon's policy files are broken: ", first),
+                 "have the file mended, then 'agentmon policy reload'");
+}
+
 void Policies::Prepare(uid_t uid, std::string workspace, v1::PolicyChoice choice, Done<PreparedPtr> done) {
   Compile(uid, std::move(workspace), std::move(choice), [done](absl::StatusOr<PreparedPtr> prepared) {
     if (prepared.ok() && (*prepared)->compiled.snapshot == nullptr) {
@@ -270,6 +278,7 @@ void Policies::Prepare(uid_t uid, std::string workspace, v1::PolicyChoice choice
 }
 
 void Policies::Compile(uid_t uid, std::string workspace, v1::PolicyChoice choice, Done<PreparedPtr> done) {
+  if (library_->stands_in) return done(NoPolicies());
   auto prepared = std::make_shared<Prepared>();
   prepared->request.choice = std::move(choice);
   prepared->request.workspace = std::move(workspace);

@@ -152,6 +152,7 @@ class Policies {
   std::string ArchivePath() const { return deps_.own.state_dir + "/policies.last-good"; }
   // What could not be kept is removed: an old copy must not pass for the last one. Any thread; may wait for
   // the disk.
+  absl::Status NoPolicies() const;
   static absl::Status SaveArchive(const PolicyLibrary& library, const std::string& path);
   void OnArchived(const absl::Status& saved);
 

@@ -179,26 +179,37 @@ TEST_CASE("files that others may write, and a default that is not there, are bro
   CHECK(f.Judge("s", "/mine/x").decision() == v1::ASK);
 }
 
-TEST_CASE("a start with broken files takes the last good ones, and without them is closed, not open") {
+TEST_CASE("after a start with broken files no session begins, and running ones are closed, not open") {
   Fixture f;
   f.Write("/floor/10.yaml", PolicyText("good", "/srv/**", "deny"));
   f.Reload();
   f.Write("/floor/10.yaml", "version: [\n");
   f.Start();
   CHECK(f.policies->Problems().front().find("last good") != std::string::npos);
-  REQUIRE(f.Begin("s").ok());
-  CHECK(f.Judge("s", "/srv/x").rule() == "good-rule");
+  CHECK(absl::IsFailedPrecondition(f.Begin("s")));
+  v1::Session running;
+  running.set_id("t");
+  running.set_uid(getuid());
+  running.set_workspace("/work");
+  f.policies->Recover(running);
+  CHECK(f.Judge("t", "/srv/x").rule() == "good-rule");
 
   f.Write("/floor/20.yaml", PolicyText("other", "/opt/**", "deny"));
   fs::remove(f.dir + "/policies.last-good");
   f.Start();
-  CHECK(f.policies->Problems().front().find("'default' is in force for every session") != std::string::npos);
+  CHECK(f.policies->Problems().front().find("no session begins") != std::string::npos);
   v1::PolicyChoice observe;
   observe.mutable_base()->set_name("observe");
-  REQUIRE(f.Begin("t", observe).ok());
+  const absl::Status refused = f.Begin("s", observe);
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK(std::string(refused.message()).find("/floor/10.yaml:") != std::string::npos);
+  f.policies->Recover(running);
   CHECK(f.Judge("t", "/etc/shadow").decision() == v1::DENY);  // the floor that default became
   CHECK(f.Judge("t", "/opt/x").rule() == "other-rule");       // a file of the floor that loads
   CHECK(f.Judge("t", "/usr/lib/x").decision() == v1::ALLOW);  // nobody is locked out
+  f.Write("/floor/10.yaml", PolicyText("good", "/srv/**", "deny"));
+  f.Reload();
+  REQUIRE(f.Begin("u", observe).ok());
 }
 
 TEST_CASE(

@@ -195,14 +195,16 @@ std::shared_ptr<const PolicyLibrary> FallbackLibrary(const PolicyLibrary& broken
   if (const auto bytes = ReadRootFile(archive, size_t{256} << 20); bytes.ok()) {
     v1::PolicyArchive message;
     if (message.ParseFromString(*bytes)) {
-      auto library = FromArchive(message, broken.default_policy);
+      auto library = std::make_shared<PolicyLibrary>(*FromArchive(message, broken.default_policy));
       if (library->ok()) {
-        *why = "the policies of the last good reading are in force";
+        library->stands_in = true;
+        *why = "no session begins, and running ones keep the policies of the last good reading";
         return library;
       }
     }
   }
   auto library = std::make_shared<PolicyLibrary>();
+  library->stands_in = true;
   library->default_policy = "default";
   library->floor.push_back(FromShipped(*policy::FindShipped("default"), LayerKind::kFloor));
   for (const PolicyFile& file : broken.floor) {
@@ -210,8 +212,8 @@ std::shared_ptr<const PolicyLibrary> FallbackLibrary(const PolicyLibrary& broken
   }
   AddShipped(*library);
   *why =
-      "no earlier reading is known: the shipped policy 'default' is in force for every session, and those "
-      "files of the floor that load";
+      "no earlier reading is known: no session begins, and running ones have the shipped policy 'default' as "
+      "their floor, and those files of the floor that load";
   return library;
 }
 
@@ -225,8 +227,8 @@ void ToArchive(const PolicyLibrary& library, v1::PolicyArchive& archive) {
 }
 
 bool SamePolicies(const PolicyLibrary& a, const PolicyLibrary& b) {
-  if (a.default_policy != b.default_policy || a.floor.size() != b.floor.size() ||
-      a.named.size() != b.named.size()) {
+  if (a.stands_in != b.stands_in || a.default_policy != b.default_policy ||
+      a.floor.size() != b.floor.size() || a.named.size() != b.named.size()) {
     return false;
   }
   const auto same = [](const PolicyFile& x, const PolicyFile& y) {

@@ -35,6 +35,7 @@ struct PolicyLibrary {
   std::vector<PolicyFile> floor;            // in the order of their names
   std::map<std::string, PolicyFile> named;  // by name
   std::string default_policy;
+  bool stands_in = false;  // for one that could not be read: no session begins with it
 
   bool ok() const;                       // every file loads and compiles, and the default policy is there
   policy::Diagnostics Problems() const;  // errors only
@@ -46,8 +47,9 @@ struct PolicyLibrary {
 // write are errors.
 std::shared_ptr<const PolicyLibrary> ReadPolicyLibrary(const PolicyPlaces& places);
 
-// What is in force when the files are broken at a start: the last good library, else the shipped policies
-// with `default` as the floor and the files of the floor that do load. `why` is one line.
+// What is in force for sessions that run already when the files are broken at a start: the last good library,
+// else the shipped policies with `default` as the floor and the files of the floor that do load. `why` is one
+// line.
 std::shared_ptr<const PolicyLibrary> FallbackLibrary(const PolicyLibrary& broken, const std::string& archive,
                                                      std::string* why);
 

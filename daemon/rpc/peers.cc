@@ -99,7 +99,7 @@ absl::StatusOr<UniqueFd> Peers::Admit(UniqueFd connection) {
   absl::MutexLock lock(&mutex_);
   if (connections_.size() >= sweep_at_) {
     ForgetClosed();
-    sweep_at_ = std::max(kSweepAtLeast, 2 * connections_.size());
+    sweep_at_ = connections_.size() < kMany ? 0 : 2 * connections_.size();
   }
   if (connections_.size() >= limits_.connections || CountOf(cred.uid) >= limits_.connections_per_uid) {
     ForgetClosed();

@@ -59,9 +59,10 @@ class Peers {
   mutable absl::Mutex mutex_;
   int next_number_ ABSL_GUARDED_BY(mutex_);
   std::map<int, Connection> connections_ ABSL_GUARDED_BY(mutex_);
-  // gRPC closes connections without telling: what is closed goes, with its pidfd, when there are so many.
-  static constexpr size_t kSweepAtLeast = 32;
-  size_t sweep_at_ ABSL_GUARDED_BY(mutex_) = kSweepAtLeast;
+  // gRPC closes connections without telling: what is closed goes, with its pidfd, when the next one comes.
+  // Of many, so that this does not take long, when they have doubled.
+  static constexpr size_t kMany = 64;
+  size_t sweep_at_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace agentmon

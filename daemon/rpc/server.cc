@@ -29,7 +29,7 @@ namespace {
 
 constexpr int kMaxMessageBytes = 5 << 20;  // a policy of 4 MiB and what is around it
 constexpr int kMaxThreads = 160;
-constexpr int kIdleMs = 30'000;
+constexpr int kIdleMs = 2'000;
 
 absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address{};

@@ -106,10 +106,12 @@ void SessionManager::BeginStop(const StatePtr& state, int64_t grace_ms, const st
     state->info.set_state(v1::Session::STOPPING);
     Emit(*state, v1::SessionChange::STOP_REQUESTED, state->stopped_by);
   }
-  const auto kill = [alive = alive_, state] {
-    if (!*alive || state->ended) return;
-    if (const absl::Status s = state->cgroup->Kill(); !s.ok())
-      LogError("stop ", state->info.id(), ": ", s.message());
+  // A session that ends within the grace is gone, and its descriptors with it.
+  const auto kill = [alive = alive_, held = std::weak_ptr(state)] {
+    const StatePtr left = held.lock();
+    if (!*alive || left == nullptr || left->ended) return;
+    if (const absl::Status s = left->cgroup->Kill(); !s.ok())
+      LogError("stop ", left->info.id(), ": ", s.message());
   };
   if (grace_ms < 0) return kill();
   TerminateAll(*state->cgroup, proc_, state->info.cgroup());

@@ -198,9 +198,11 @@ absl::StatusOr<v1::StartResponse> SessionManager::StartPrepared(const Caller& ca
     return limited;
   }
   Save(state);
-  deps_.core.PostAfter(limits_.attach_timeout, [this, alive = alive_, state] {
-    if (*alive && !state->ended && !state->populated_once && !state->attaching) {
-      End(state, "its first process never came");
+  // A session that has ended by then is gone, and its descriptors with it.
+  deps_.core.PostAfter(limits_.attach_timeout, [this, alive = alive_, held = std::weak_ptr(state)] {
+    const StatePtr late = held.lock();
+    if (*alive && late != nullptr && !late->ended && !late->populated_once && !late->attaching) {
+      End(late, "its first process never came");
     }
   });
   WatchClient(state, caller);

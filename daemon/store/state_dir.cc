@@ -103,19 +103,19 @@ absl::StatusOr<bool> StateDir::IsPlain(const std::string& name) const {
   return S_ISREG(st.st_mode) && st.st_nlink == 1;
 }
 
-absl::StatusOr<bool> StateDir::CheckOwnerAndMode(const std::string& name) const {
+// Nothing that we have written is like that. Empty: it is as it should be.
+std::string StateDir::NotOurs(const std::string& name) const {
+  struct stat st;
+  if (::fstatat(fd_.get(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0) return "";
+  if (st.st_uid != ::geteuid()) return absl::StrCat(name, " belonged to uid ", st.st_uid);
+  if ((st.st_mode & 0600) == 0600) return "";
+  return absl::StrFormat("%s had mode %04o, so that its owner could not read and write it", name,
+                         st.st_mode & 07777);
+}
+
+absl::StatusOr<bool> StateDir::CloseToOthers(const std::string& name) const {
   struct stat st;
   if (::fstatat(fd_.get(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0) return false;
-  const std::string file = absl::StrCat(path_, "/", name);
-  if (st.st_uid != ::geteuid()) {
-    return absl::FailedPreconditionError(absl::StrCat(file, " belongs to uid ", st.st_uid, ", not to uid ",
-                                                      ::geteuid(), ": chown it, or move it away"));
-  }
-  if ((st.st_mode & 0600) != 0600) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "%s has mode %04o, so that its owner may not read and write it: chmod 600 it, or move it away", file,
-        st.st_mode & 07777));
-  }
   if ((st.st_mode & 07777) == 0600) return false;
   // Nobody else can replace the name between the check and this: the directory is 0700 and ours.
   if (::fchmodat(fd_.get(), name.c_str(), 0600, 0) != 0)
@@ -141,20 +141,22 @@ absl::StatusOr<bool> StateDir::LogIsGarbage() const {
 }
 
 absl::StatusOr<std::string> StateDir::PrepareDatabase(absl::Time now) const {
+  std::string done;
   for (const char* name : {kDatabase, kLog, kShared}) {
     ASSIGN_OR_RETURN(const bool plain, IsPlain(name));
-    if (plain) continue;
+    const std::string trouble = plain ? NotOurs(name) : absl::StrCat(name, " was no plain file");
+    if (trouble.empty()) continue;
     ASSIGN_OR_RETURN(const std::string aside, SetAside(now));
-    return absl::StrCat(name, " was no plain file; set aside as ", aside);
+    done = absl::StrCat(trouble, "; set aside as ", aside);
+    break;
   }
   bool fixed = false;
   for (const char* name : {kDatabase, kLog, kShared}) {
-    ASSIGN_OR_RETURN(const bool changed, CheckOwnerAndMode(name));
+    ASSIGN_OR_RETURN(const bool changed, CloseToOthers(name));
     fixed |= changed;
   }
   if (fixed) LogWarning(database_path(), " was open to others; its mode is 0600 now");
   ASSIGN_OR_RETURN(const bool garbage, LogIsGarbage());
-  std::string done;
   // SQLite deletes the log of an empty database.
   if (garbage || (Size(kDatabase) == 0 && Size(kLog) > 0)) {
     ASSIGN_OR_RETURN(const std::string aside, SetLogAside(now));

@@ -41,7 +41,8 @@ class StateDir {
   StateDir(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
 
   absl::StatusOr<bool> IsPlain(const std::string& name) const;
-  absl::StatusOr<bool> CheckOwnerAndMode(const std::string& name) const;
+  std::string NotOurs(const std::string& name) const;
+  absl::StatusOr<bool> CloseToOthers(const std::string& name) const;
   absl::StatusOr<bool> LogIsGarbage() const;
   absl::StatusOr<std::string> SetLogAside(absl::Time now) const;
   absl::Status Rename(const char* from, const std::string& to) const;

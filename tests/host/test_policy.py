@@ -207,14 +207,20 @@ def test_the_owner_gives_a_running_session_another_policy_and_it_outlives_the_da
         assert "base: tight" in [layer["name"] for layer in judging.session(name)["policy"]["layers"]]
 
 
-def test_a_daemon_whose_files_are_broken_starts_with_the_last_good_ones(judging, work):
-    write_file(judging.floor / "10-company.yaml", "version: [")
-    judging.restart()
-    warnings = judging.status()["warnings"]
-    assert any("last good" in w for w in warnings), warnings
-    result = judging.run("sh", "-c", f": > {judging.secret}/x", cwd=work)
-    assert result.status == 2, result
-    assert one(denied(judging.events(result.name), kind="create"))["rule"] == "no-data"
+def test_a_daemon_that_starts_with_broken_files_begins_no_session_and_keeps_those_that_run(judging, work):
+    good = (judging.floor / "10-company.yaml").read_text()
+    with judging.running("sh", "-c", LOOP.format(secret=judging.secret), cwd=work) as (_, name):
+        write_file(judging.floor / "10-company.yaml", "version: [")
+        judging.restart()
+        warnings = judging.status()["warnings"]
+        assert any("last good" in w for w in warnings), warnings
+        assert touches(judging, work, name, "a")["rule"] == "no-data"
+        refused = judging.run("true", cwd=work)
+        assert refused.status == 125, refused
+        assert f"{judging.floor}/10-company.yaml:".encode() in refused.err and b"no session begins" in refused.err
+        write_file(judging.floor / "10-company.yaml", good)
+        wait_until(lambda: not judging.status()["warnings"], 10, "the warning goes")
+        assert judging.run("true", cwd=work).status == 0
 
 
 def test_policies_are_listed_explained_and_shown_as_they_are_in_force(judging, work):
