@@ -29,6 +29,7 @@ test_lsm_programs_stop_reads_and_say_by_which_rule() {
   wait_for 60 responds
   agentmon status | tee status.txt
   grep -i 'lsm' status.txt
+  # shellcheck disable=SC2016
   as_dev sh -c 'rm -rf ~/lsm; mkdir -p ~/lsm/closed/deep ~/lsm/open; cd ~/lsm; for f in closed/f closed/deep/f alone open/f; do echo TEXT >$f; done'
   lsm_policy required /home/dev/lsm
   cat >/run/vm/reads.sh <<'END'
@@ -54,8 +55,14 @@ END
   [ ! -e /sys/fs/bpf/agentmon ]
 }
 
+# stored by the next daemon: the unlink of the second round.
+stopped_meanwhile() {
+  agentmon timeline --session lsm-attached --kind delete --enforced yes --format json | grep -q '"mechanism":"bpf_lsm"'
+}
+
 # Nobody asks before: only the kernel's own rules hold there.
 test_lsm_rules_hold_where_nobody_asks_and_without_a_daemon() {
+  # shellcheck disable=SC2016
   as_dev sh -c 'rm -rf ~/lsm; mkdir -p ~/lsm/closed ~/lsm/open; cd ~/lsm; for f in closed/f closed/g alone open/f open/g; do echo TEXT >$f; done'
   lsm_policy best_effort /home/dev/lsm
   cat >/run/vm/acts.py <<'END'
@@ -130,7 +137,7 @@ END
   grep -x '2 open unlink ok' /home/dev/lsm/said.2
   wait_for 60 pid_changed "$pid"
   wait_for 60 responds
-  agentmon timeline --session lsm-attached --kind delete --enforced yes --format json | grep '"mechanism":"bpf_lsm"'
+  wait_for 30 stopped_meanwhile || { agentmon timeline --session lsm-attached | tail -n 30; false; }
   wait_for 30 no_session lsm-attached
   wait_for 30 not is_attached
   [ ! -e /sys/fs/bpf/agentmon ]
