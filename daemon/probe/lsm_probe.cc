@@ -26,7 +26,8 @@ namespace agentmon {
 namespace {
 
 constexpr size_t kMaxRecord = sizeof(am_denied) + 2 * AM_PATH_MAX;
-constexpr size_t kTurn = 1024;
+constexpr size_t kTurn = 1024;  // records of one turn of the core, which has other work too
+constexpr size_t kNoLimit = AM_LSM_RING_BYTES;
 // A program that began before a policy was switched may still look into the old one; what it then allows it
 // judges again, but it must not find half of it for longer than needed.
 constexpr absl::Duration kOldPolicyStays = absl::Seconds(2);
@@ -94,7 +95,7 @@ LsmProbe::~LsmProbe() {
 }
 
 absl::Status LsmProbe::Attach(RecordSink& sink) {
-  RETURN_IF_ERROR(core_.WatchFd(hooks_->map(LsmHooks::kDenials), [this] { Drain(); }));
+  RETURN_IF_ERROR(core_.WatchFd(hooks_->map(LsmHooks::kDenials), [this] { Consume(kTurn); }));
   sink_ = &sink;
   return absl::OkStatus();
 }
@@ -264,9 +265,11 @@ void LsmProbe::KeepOwn() {
   });
 }
 
-void LsmProbe::Drain() {
+void LsmProbe::Drain() { Consume(kNoLimit); }
+
+void LsmProbe::Consume(size_t limit) {
   if (sink_ == nullptr) return;
-  reader_->Read(kTurn, [this](absl::Span<const uint8_t> bytes) { OnDenial(bytes); });
+  reader_->Read(limit, [this](absl::Span<const uint8_t> bytes) { OnDenial(bytes); });
 }
 
 v1::Judgement LsmProbe::JudgementOf(const am_denied& denied, const Event& event, const Gate* gate) const {

@@ -70,6 +70,7 @@ class LsmProbe : public Probe {
   absl::Status WriteAliases(uint32_t id, const LsmPolicy& policy, const Session& session, Written* written);
   absl::Status Switch(uint64_t cgroup_id, Session& session);
   void Erase(uint32_t id);
+  void Consume(size_t limit);
   void OnDenial(absl::Span<const uint8_t> bytes);
   v1::Judgement JudgementOf(const am_denied& denied, const Event& event, const Gate* gate) const;
 
