@@ -106,7 +106,7 @@ ProbeStats LsmProbe::Stats() const {
   const uint32_t which = 0;
   uint64_t lost = 0;
   if (bpf_map_lookup_elem(hooks_->map(LsmHooks::kLost), &which, &lost) == 0) stats.lost = lost;
-  stats.lost += hooks_->Skipped();
+  stats.lost += hooks_->Skipped() + unowned_;
   return stats;
 }
 
@@ -272,7 +272,7 @@ void LsmProbe::Consume(size_t limit) {
   reader_->Read(limit, [this](absl::Span<const uint8_t> bytes) { OnDenial(bytes); });
 }
 
-v1::Judgement LsmProbe::JudgementOf(const am_denied& denied, const Event& event, const Gate* gate) const {
+v1::Judgement LsmProbe::JudgementOf(const am_denied& denied, const Event& event, const Gate& gate) const {
   const absl::string_view path = event.file().path();
   if (denied.layer == AM_LSM_TOO_DEEP) {
     return policy::BuiltinDenial("a path that is too deep",
@@ -285,11 +285,9 @@ v1::Judgement LsmProbe::JudgementOf(const am_denied& denied, const Event& event,
   if (it == policies_.end() || it->second.snapshot == nullptr ||
       denied.layer >= it->second.snapshot->layers().size()) {
     // The daemon that wrote this policy is gone, and the one of now may have changed.
-    if (gate != nullptr) {
-      verdict = policy::Evaluate(*gate->snapshot(), subject, {});
-      if (verdict.Stops() && verdict.layer >= 0)
-        return policy::ToJudgement(*gate->snapshot(), verdict, subject);
-    }
+    const std::shared_ptr<const policy::Snapshot> current = gate.snapshot();
+    verdict = policy::Evaluate(*current, subject, {});
+    if (verdict.Stops() && verdict.layer >= 0) return policy::ToJudgement(*current, verdict, subject);
     return policy::BuiltinDenial("a rule of an earlier policy", "it was stopped while the daemon was away");
   }
   const policy::Snapshot& snapshot = *it->second.snapshot;
@@ -313,8 +311,12 @@ void LsmProbe::OnDenial(absl::Span<const uint8_t> bytes) {
   if (bytes.size() - sizeof(denied) < size_t{denied.path_len} + denied.new_path_len) return;
   ++records_;
   const auto session = sessions_.find(denied.h.cgroup_id);
-  const Gate* gate = session == sessions_.end() ? nullptr : session->second.gate.get();
-  if (gate != nullptr && gate->proving()) return;
+  if (session == sessions_.end()) {  // it ended while there was no daemon: nobody knows any more whose it was
+    ++unowned_;
+    return;
+  }
+  const Gate& gate = *session->second.gate;
+  if (gate.proving()) return;
   const absl::string_view text(reinterpret_cast<const char*>(bytes.data()) + sizeof(denied),
                                denied.path_len + denied.new_path_len);
   Event event;

@@ -72,7 +72,7 @@ class LsmProbe : public Probe {
   void Erase(uint32_t id);
   void Consume(size_t limit);
   void OnDenial(absl::Span<const uint8_t> bytes);
-  v1::Judgement JudgementOf(const am_denied& denied, const Event& event, const Gate* gate) const;
+  v1::Judgement JudgementOf(const am_denied& denied, const Event& event, const Gate& gate) const;
 
   TaskRunner& core_;
   const Options options_;
@@ -83,6 +83,7 @@ class LsmProbe : public Probe {
   std::map<uint32_t, Written> policies_;
   uint32_t next_policy_ = 1;
   uint64_t records_ = 0;
+  uint64_t unowned_ = 0;  // denials of sessions that nobody knows any more
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

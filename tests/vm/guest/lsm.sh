@@ -108,6 +108,7 @@ for round in 1 2; do
   python3 /run/vm/acts.py $round >lsm/said.$round 2>&1
   echo over >>lsm/said.$round
 done
+while [ ! -e lsm/stop ]; do sleep 1; done
 END
   systemd-run --quiet --collect --unit=agent-lsm -p User=dev -p PAMName=login sh /run/vm/attached.sh
   wait_for 60 test -s /home/dev/lsm/pid
@@ -138,6 +139,7 @@ END
   wait_for 60 pid_changed "$pid"
   wait_for 60 responds
   wait_for 30 stopped_meanwhile || { agentmon timeline --session lsm-attached | tail -n 30; false; }
+  as_dev touch /home/dev/lsm/stop
   wait_for 30 no_session lsm-attached
   wait_for 30 not is_attached
   [ ! -e /sys/fs/bpf/agentmon ]
