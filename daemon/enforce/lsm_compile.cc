@@ -162,17 +162,26 @@ class LsmCompiler {
     return it->second;
   }
 
-  absl::Status PutNode(am_lsm_kind kind, uint64_t hash, const am_lsm_match& match) {
+  // Of an operation that an earlier rule of this place has, a later one gets nothing: most files repeat
+  // themselves.
+  absl::Status PutNode(am_lsm_kind kind, uint64_t hash, am_lsm_match match) {
     am_lsm_node& node = out_.nodes[{kind, hash}];
-    // An earlier rule of this place leaves nothing of a later one: most files repeat themselves.
-    uint32_t taken = 0;
     for (uint32_t i = 0; i < node.count; ++i) {
       const am_lsm_match& other = node.match[i];
-      const uint8_t differ = (other.flags ^ match.flags) & AM_LSM_TREE;
-      if (other.layer == match.layer && other.root == match.root && !differ && !(other.flags & AM_LSM_UNSURE))
-        taken |= other.operations;
+      const bool everywhere = (other.flags & AM_LSM_TREE) != 0 || (match.flags & AM_LSM_TREE) == 0;
+      const bool first = other.rank < match.rank || (other.flags & AM_LSM_UNSURE) == 0;
+      if (other.layer == match.layer && (other.root == match.root || other.root == 0) && everywhere && first)
+        match.operations &= ~other.operations;
     }
-    if ((match.operations & ~taken) == 0) return absl::OkStatus();
+    if (match.operations == 0) return absl::OkStatus();
+    for (uint32_t i = 0; i < node.count; ++i) {
+      am_lsm_match& other = node.match[i];
+      if (other.layer != match.layer || other.root != match.root || other.rank != match.rank ||
+          other.flags != match.flags)
+        continue;
+      other.operations |= match.operations;
+      return absl::OkStatus();
+    }
     if (node.count == AM_LSM_MATCHES)
       return absl::ResourceExhaustedError(
           absl::StrCat("more than ", AM_LSM_MATCHES, " rules about one name"));

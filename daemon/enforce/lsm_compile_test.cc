@@ -8,6 +8,7 @@
 #include "bpf/lsm_judge.h"
 #include "common/policy/evaluate.h"
 #include "common/policy/kernel_view.h"
+#include "common/policy/shipped.h"
 #include "common/policy/testing/snapshots.h"
 
 namespace agentmon {
@@ -186,6 +187,17 @@ TEST_CASE("a directory above a protected place does not move") {
   CHECK(Denies(compiled, "/srv", policy::kRename, kBelow));
   CHECK_FALSE(Denies(compiled, "/srv/a", policy::kRename));
   CHECK_FALSE(Denies(compiled, "/srv/c", policy::kRename, kBelow));
+}
+
+TEST_CASE("the shipped policies fit") {
+  for (const policy::ShippedPolicy& shipped : policy::ShippedPolicies()) {
+    CAPTURE(std::string(shipped.name));
+    const auto snapshot = policy::MakeSnapshot(
+        std::vector<policy::TestLayer>{{policy::LayerKind::kBase, std::string(shipped.text), "p.yaml"}});
+    const auto compiled = CompileLsm(*snapshot, kKey, "/run/agentmon/canary/file");
+    CAPTURE(compiled.status().ToString());
+    CHECK(compiled.ok());
+  }
 }
 
 TEST_CASE("a policy that does not fit is refused") {
