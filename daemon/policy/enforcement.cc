@@ -131,11 +131,11 @@ class Lister {
     if (rule.target == 0 || (rule.target & ~kOut) == 0) return {How::KERNEL, "landlock", ""};
     return {How::NONE, "", "only signals out of the session are stopped"};
   }
-  // Reads are asked by fanotify, which speaks of regular files only and of no look at a name; everything else
-  // goes through the broker.
+  // Reads are asked by fanotify, which speaks of files and directories only and of no look at a name;
+  // everything else goes through the broker.
   Means HowFilesAre(const policy::Rule& rule) const {
     const uint32_t operations = rule.operations == 0 ? policy::kAllFileOps : rule.operations;
-    const bool reads = (operations & (policy::kOpen | policy::kRead)) != 0;
+    const bool reads = (operations & (policy::kOpen | policy::kRead | policy::kList)) != 0;
     const bool writes = (operations & policy::kWriteOps) != 0;
     // A read that was tried and went through is not asked, whatever is marked.
     const bool asks_reads = Has(v1::FANOTIFY) && means_.controls.count("file_read") != 0;

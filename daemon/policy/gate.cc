@@ -15,6 +15,7 @@ namespace {
 using policy::Posture;
 
 constexpr int kDeepest = 64;
+constexpr int64_t kProgramsFresh_ns = 60'000'000'000;
 constexpr uint32_t kReads = policy::kOpen | policy::kRead;
 
 bool SpeaksOfDepth(const policy::Snapshot& snapshot) {
@@ -132,6 +133,23 @@ Gate::Answer Gate::Exec(absl::string_view exe, absl::string_view asked,
 Gate::Answer Gate::Interpreter(absl::string_view exe) {
   Answer answer = Judge(*policy_->Get(), policy::ExecSubject(exe, {}));
   return answer.by_rule ? answer : Answer();
+}
+
+std::string Gate::ProgramOf(int fd, const struct stat& st) {
+  std::shared_ptr<const policy::Snapshot> snapshot = policy_->Get();
+  std::shared_ptr<const ProgramCopies> copies;
+  {
+    absl::MutexLock lock(&mutex_);
+    const int64_t now = clock_.BootNs();
+    // A program may be replaced by another version.
+    if (copies_of_ != snapshot || now >= copies_until_ns_) {
+      copies_ = std::make_shared<const ProgramCopies>(*snapshot);
+      copies_of_ = std::move(snapshot);
+      copies_until_ns_ = now + kProgramsFresh_ns;
+    }
+    copies = copies_;
+  }
+  return copies->OriginalOf(fd, st);
 }
 
 void Gate::SetFirstProcess(pid_t pid) {

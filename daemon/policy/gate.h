@@ -18,6 +18,7 @@
 #include "common/policy/current.h"
 #include "common/policy/evaluate.h"
 #include "common/policy/protected_places.h"
+#include "daemon/policy/program_copies.h"
 #include "daemon/policy/protected_inodes.h"
 #include "daemon/policy/session_terminals.h"
 #include "daemon/policy/trusted_directories.h"
@@ -49,6 +50,9 @@ class Gate {
               pid_t tgid);
   // A further program of one exec, an interpreter or loader: only what a rule names is stopped.
   Answer Interpreter(absl::string_view exe);
+
+  // The program that a rule on commands names and that this open file is a copy of; empty = none.
+  std::string ProgramOf(int fd, const struct stat& st);
 
   // Whether the session began with a policy that stops something: what stops it had to be in place before the
   // agent.
@@ -85,6 +89,9 @@ class Gate {
   pid_t first_process_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<const policy::Snapshot> places_of_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const policy::ProtectedPlaces> places_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const policy::Snapshot> copies_of_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const ProgramCopies> copies_ ABSL_GUARDED_BY(mutex_);
+  int64_t copies_until_ns_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Mutex inodes_mutex_;  // held while directories are looked through
   std::shared_ptr<const policy::ProtectedPlaces> inodes_of_ ABSL_GUARDED_BY(inodes_mutex_);
   ProtectedInodes inodes_ ABSL_GUARDED_BY(inodes_mutex_);

@@ -27,7 +27,7 @@ namespace agentmon {
 namespace {
 
 constexpr uint64_t kHeard = FAN_OPEN | FAN_CLOSE_WRITE;
-constexpr uint64_t kAsked = FAN_OPEN_PERM | FAN_OPEN_EXEC_PERM | FAN_CLOSE_WRITE;
+constexpr uint64_t kAsked = FAN_OPEN_PERM | FAN_OPEN_EXEC_PERM | FAN_CLOSE_WRITE | FAN_ONDIR;
 constexpr size_t kReadBytes = 4096;  // some 170 events, each with an open descriptor
 // Each of these waits until those before it are answered.
 constexpr size_t kAskedReadBytes = 8 * FAN_EVENT_METADATA_LEN;
@@ -187,6 +187,7 @@ uint64_t FanotifyGroup::Read(const std::function<bool(const FanotifyEvent&)>& on
       event.asks_open = (meta->mask & FAN_OPEN_PERM) != 0;
       event.asks_exec = (meta->mask & FAN_OPEN_EXEC_PERM) != 0;
       event.closed_after_write = (meta->mask & FAN_CLOSE_WRITE) != 0;
+      event.directory = (meta->mask & FAN_ONDIR) != 0;
       event.path = PathOfDescriptor(fd.get());
       event.fd = fd.get();
       const bool allow = on_event(event);
@@ -199,8 +200,13 @@ void FanotifyGroup::ForgetIgnored() {
   fanotify_mark(group_.get(), FAN_MARK_FLUSH, 0, AT_FDCWD, nullptr);  // leaves the marks of mounts
 }
 
-void FanotifyGroup::IgnoreOpens(int fd) {
+void FanotifyGroup::IgnoreOpens(int fd, bool directory) {
   const uint64_t event = asks() ? FAN_OPEN_PERM : FAN_OPEN;
+  if (directory) {
+    fanotify_mark(group_.get(), FAN_MARK_ADD | FAN_MARK_IGNORE_SURV | FAN_MARK_EVICTABLE, event | FAN_ONDIR,
+                  fd, nullptr);
+    return;
+  }
   constexpr unsigned kFlags = FAN_MARK_ADD | FAN_MARK_IGNORED_MASK;
   if (fanotify_mark(group_.get(), kFlags | FAN_MARK_EVICTABLE, event, fd, nullptr) == 0) return;
   // An older kernel, or no marks left: then its opens go on raising events.

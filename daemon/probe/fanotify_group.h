@@ -21,6 +21,7 @@ struct FanotifyEvent {
   bool asks_exec = false;
   bool opened = false;
   bool closed_after_write = false;
+  bool directory = false;
   std::string path;  // in the session's mount namespace, without a trailing " (deleted)"
   int fd = -1;       // of the file, valid during the call
 };
@@ -32,8 +33,8 @@ enum class FanotifyMode { kHear, kAsk };
 // little, and those that ask a server, since opening an event's file there could hang the reader.
 bool IsUnwatchedFileSystem(absl::string_view fs_type);
 
-// Not thread-safe. Events name files only: no directories, devices, pipes or sockets. The reader's own
-// accesses raise none: it is in another mount namespace.
+// Not thread-safe. Events name files, and where it is asked directories: no devices, pipes or sockets. The
+// reader's own accesses raise none: it is in another mount namespace.
 class FanotifyGroup {
  public:
   // What this host or the service's own restrictions refuse, before a session finds out.
@@ -59,8 +60,9 @@ class FanotifyGroup {
   // Hands over what waits; the number of events that were lost, at least. True allows what an event asks;
   // nothing is read after the callback that is not answered.
   uint64_t Read(const std::function<bool(const FanotifyEvent&)>& on_event);
-  // No open events for the file from now on, until it is written to or leaves the kernel's cache.
-  void IgnoreOpens(int fd);
+  // No open events for the file or directory from now on, until a file is written to or it leaves the
+  // kernel's cache. For directories needs Linux 6.0.
+  void IgnoreOpens(int fd, bool directory = false);
   // Asks again about everything that was ignored. Any thread.
   void ForgetIgnored();
 

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "bpf/event_abi.h"
 #include "common/base/clock.h"
 #include "common/base/unique_fd.h"
@@ -25,6 +27,7 @@ constexpr int64_t kFallsAsleep_ns = 1'000'000'000;
 constexpr long kFirstPause_ns = 20'000;
 constexpr long kLongestPause_ns = 2'000'000;
 constexpr uint32_t kReads = policy::kOpen | policy::kRead;
+constexpr uint32_t kLists = kReads | policy::kList;
 
 // Its user may write to it, now or after a chmod of its own: then a name that comes to mean it may be opened
 // for writing, and the answer for reading is not the answer.
@@ -99,7 +102,8 @@ bool OpenJudge::Decide(const FanotifyEvent& event, FanotifyGroup& group, CallerI
   if (asker.identity.tgid == getpid()) return true;
   if (event.closed_after_write) Record(event, asker);
   if (event.asks_exec) return DecideExec(event, asker);
-  return !event.asks_open || DecideOpen(event, asker, group);
+  if (!event.asks_open) return true;
+  return event.directory ? DecideList(event, asker, group) : DecideOpen(event, asker, group);
 }
 
 bool OpenJudge::DecideOpen(const FanotifyEvent& event, const Asker& asker, FanotifyGroup& group) {
@@ -138,6 +142,44 @@ bool OpenJudge::DecideOpen(const FanotifyEvent& event, const Asker& asker, Fanot
   return true;
 }
 
+// Programs look into every directory on their way: only what a rule names is stopped, and only that is told.
+bool OpenJudge::DecideList(const FanotifyEvent& event, const Asker& asker, FanotifyGroup& group) {
+  const std::shared_ptr<const policy::Snapshot> snapshot = gate_->snapshot();
+  Gate::Answer answer = gate_->File(kLists, event.path, {}, true);
+  if (answer.stop && answer.by_rule) {
+    Event stopped;
+    stopped.set_kind(v1::OPEN);
+    stopped.mutable_file()->set_path(event.path);
+    RecordStop(asker, std::move(stopped), std::move(answer));
+    return false;
+  }
+  group.IgnoreOpens(event.fd, true);
+  if (gate_->snapshot() != snapshot) group.ForgetIgnored();  // the policy was switched meanwhile
+  return true;
+}
+
+// A program that a rule names is that program under every name.
+Gate::Answer OpenJudge::JudgeCopy(const FanotifyEvent& event, const ExecPermits::Use& use,
+                                  absl::Span<const absl::string_view> argv, const Asker& asker) {
+  Gate::Answer answer;
+  struct stat st {};
+  if (fstat(event.fd, &st) != 0) {
+    answer.stop = true;
+    return answer;
+  }
+  const std::string program = gate_->ProgramOf(event.fd, st);
+  if (program.empty()) return answer;
+  const bool interpreter = use.permit != nullptr && !use.first;
+  answer =
+      interpreter ? gate_->Interpreter(program) : gate_->Exec(program, program, argv, asker.identity.tgid);
+  // A default speaks of the file that it is.
+  if (!answer.by_rule) return Gate::Answer();
+  if (answer.stop && answer.judgement.message().empty()) {
+    answer.judgement.set_message(absl::StrCat(absl::CHexEscape(event.path), " is a copy of ", program));
+  }
+  return answer;
+}
+
 bool OpenJudge::DecideExec(const FanotifyEvent& event, const Asker& asker) {
   const ExecPermits::Use use =
       records_.permits != nullptr ? records_.permits->Take(asker.tid) : ExecPermits::Use();
@@ -150,6 +192,7 @@ bool OpenJudge::DecideExec(const FanotifyEvent& event, const Asker& asker) {
     answer =
         gate_->Exec(event.path, use.permit != nullptr ? use.permit->asked : "", argv, asker.identity.tgid);
   }
+  if (!answer.stop) answer = JudgeCopy(event, use, argv, asker);
   if (!answer.stop) return true;
   Event stopped;
   stopped.set_kind(v1::EXEC);

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "daemon/event/event.h"
 #include "daemon/policy/gate.h"
 #include "daemon/probe/caller.h"
@@ -37,7 +39,10 @@ class OpenJudge {
     int64_t boot_ns = 0;
   };
   bool DecideOpen(const FanotifyEvent& event, const Asker& asker, FanotifyGroup& group);
+  bool DecideList(const FanotifyEvent& event, const Asker& asker, FanotifyGroup& group);
   bool DecideExec(const FanotifyEvent& event, const Asker& asker);
+  Gate::Answer JudgeCopy(const FanotifyEvent& event, const ExecPermits::Use& use,
+                         absl::Span<const absl::string_view> argv, const Asker& asker);
   void Record(const FanotifyEvent& event, const Asker& asker);
   void RecordStop(const Asker& asker, Event event, Gate::Answer answer);
 

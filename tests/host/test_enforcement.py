@@ -29,7 +29,9 @@ READS = {
     "/proc/self/root": ("open('/proc/self/root' + os.getcwd() + '/secret/f').read()", "EPERM", "open", "fanotify"),
     "/proc/self/cwd": ("open('/proc/self/cwd/secret/f').read()", "EPERM", "open", "fanotify"),
     "O_PATH reopened": ("os.open(f'/proc/self/fd/{os.open(\"secret/f\", os.O_PATH)}', os.O_RDONLY)", "EPERM", "open", "fanotify"),
-    "descriptor of the directory": ("os.open('f', os.O_RDONLY, dir_fd=os.open('secret', os.O_RDONLY))", "EPERM", "open", "fanotify"),
+    "descriptor of the directory": ("os.open('f', os.O_RDONLY, dir_fd=os.open('secret', os.O_PATH))", "EPERM", "open", "fanotify"),
+    "names in its directory": ("os.listdir('secret')", "EPERM", "open", "fanotify"),
+    "names by a descriptor": ("os.listdir(os.open('x/../secret', os.O_RDONLY | os.O_DIRECTORY))", "EPERM", "open", "fanotify"),
     "made new under the name": ("os.open('secret/new', os.O_RDWR | os.O_CREAT, 0o600)", "EACCES", "create", "broker"),
     "link to it": ("os.link('secret/f', 'stolen')", "EACCES", "link", "broker"),
     "moved out": ("os.rename('secret/f', 'stolen')", "EACCES", "rename", "broker"),
@@ -170,6 +172,26 @@ def test_programs_are_stopped_by_path_by_name_and_by_their_arguments(daemon, wor
         for row in rows:
             assert row["errno_name"] == "EACCES" and row["rule"] in ("no-id", "no-touch"), row
     assert daemon.run("id", cwd=work, options=("--policy", "observe")).status == 0
+
+
+def test_a_copy_of_a_program_that_may_not_run_does_not_run(daemon, work):
+    rules = ("command_rules:\n  - {name: no-id, commands: [/usr/bin/id], decision: deny}\n"
+             "  - {name: no-touch, commands: [touch], args: ['--reference=x'], decision: deny}\n")
+    for name in ("id", "touch", "true"):
+        (work / f"my{name}").write_bytes(open(f"/usr/bin/{name}", "rb").read())
+        (work / f"my{name}").chmod(0o755)
+    for argv, rule in ((["./myid"], "no-id"), (["./mytouch", "--reference=x", "y"], "no-touch"),
+                       (["./mytouch", "y"], None), (["./mytrue"], None)):
+        result = daemon.run(*argv, cwd=work, options=policy(work, rules))
+        assert result.status == (126 if rule else 0), (argv, result)
+        rows = select(daemon.events(result.name), kind="exec", enforced=True)
+        if not rule:
+            assert rows == []
+            continue
+        row = one(rows)
+        assert (row["rule"], row["mechanism"], row["errno_name"]) == (rule, "fanotify", "EPERM"), row
+        assert "is a copy of /usr/bin/" in row["message"], row
+    assert daemon.run("./myid", cwd=work, options=("--policy", "observe")).status == 0
 
 
 def test_a_program_that_is_denied_by_its_file_runs_by_no_other_way(daemon, work, python):
