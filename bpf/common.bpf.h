@@ -26,4 +26,17 @@ static __always_inline am_u64 task_ancestor_id(struct task_struct *task) {
   return ancestor ? BPF_CORE_READ(ancestor, kn, id) : 0;
 }
 
+static __always_inline void fill_header(struct am_header *h, struct task_struct *task, am_u16 source,
+                                        am_u16 type, am_u32 size) {
+  h->type = type;
+  h->source = source;
+  h->size = size;
+  h->flags = 0;
+  h->uid = BPF_CORE_READ(task, real_cred, uid.val);
+  h->boot_ns = bpf_ktime_get_boot_ns();
+  h->start_ns = BPF_CORE_READ(task, group_leader, start_boottime);
+  h->pid = BPF_CORE_READ(task, tgid);
+  h->tid = BPF_CORE_READ(task, pid);
+}
+
 #endif

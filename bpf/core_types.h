@@ -28,9 +28,20 @@ struct qstr {
   const unsigned char *name;
 };
 
+struct super_block {
+  unsigned int s_dev;
+};
+
+struct inode {
+  unsigned short i_mode;
+  unsigned long i_ino;
+  struct super_block *i_sb;
+};
+
 struct dentry {
   struct dentry *d_parent;
   struct qstr d_name;
+  struct inode *d_inode;
 };
 
 struct vfsmount {
@@ -41,6 +52,7 @@ struct mount {
   struct mount *mnt_parent;
   struct dentry *mnt_mountpoint;
   struct vfsmount mnt;
+  struct mnt_namespace *mnt_ns;
 };
 
 struct path {
@@ -50,6 +62,13 @@ struct path {
 
 struct file {
   struct path f_path;
+  struct inode *f_inode;
+  unsigned int f_mode;
+  unsigned int f_flags;
+};
+
+struct iattr {
+  unsigned int ia_valid;
 };
 
 struct fs_struct {

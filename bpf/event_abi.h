@@ -41,6 +41,7 @@ enum am_type {
   AM_UNIX_CONNECT = 10,
   AM_UNIX_SEND = 11,
   AM_EVENT = 12,      /* made in user space by what has judged an act */
+  AM_DENIED = 13,     /* lsm_abi.h */
   AM_SOCKET = 15,     /* refused by its family, type or protocol */
   AM_TYPE_COUNT = 16, /* size of the count of lost records, by type */
 };

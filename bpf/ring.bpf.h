@@ -1,5 +1,5 @@
 /* What every program that makes records shares: the ring, the count of what did not fit, the
- * sessions, the header. */
+ * sessions. */
 #ifndef AGENTMON_BPF_RING_BPF_H
 #define AGENTMON_BPF_RING_BPF_H
 
@@ -54,19 +54,6 @@ static __always_inline am_u64 wake_flags(void) {
 
 static __always_inline int is_session(am_u64 cgroup_id) {
   return cgroup_id && bpf_map_lookup_elem(&sessions, &cgroup_id);
-}
-
-static __always_inline void fill_header(struct am_header *h, struct task_struct *task, am_u16 source,
-                                        am_u16 type, am_u32 size) {
-  h->type = type;
-  h->source = source;
-  h->size = size;
-  h->flags = 0;
-  h->uid = BPF_CORE_READ(task, real_cred, uid.val);
-  h->boot_ns = bpf_ktime_get_boot_ns();
-  h->start_ns = BPF_CORE_READ(task, group_leader, start_boottime);
-  h->pid = BPF_CORE_READ(task, tgid);
-  h->tid = BPF_CORE_READ(task, pid);
 }
 
 #endif

@@ -88,6 +88,14 @@ bool Matches(const KernelPath& entry, absl::string_view path) {
   return true;
 }
 
+bool MayMeet(absl::string_view a, absl::string_view b) {
+  return a == b || a.empty() || b.empty() || Below(a, b) || Below(b, a);
+}
+
+absl::string_view Where(const KernelPath& path) {
+  return path.match == Match::kExact || path.match == Match::kTree ? path.text : path.root;
+}
+
 std::vector<KernelPath> Paths(const PathIndex& index, const Document& document) {
   std::vector<KernelPath> out;
   for (const PathIndex::Pattern& pattern : index.patterns()) {
@@ -219,6 +227,24 @@ KernelView MakeKernelView(const Snapshot& snapshot) {
   std::sort(view.roots.begin(), view.roots.end());
   view.roots.erase(std::unique(view.roots.begin(), view.roots.end()), view.roots.end());
   return view;
+}
+
+std::set<std::pair<size_t, uint32_t>> FileRulesInPart(const KernelView& view) {
+  std::set<std::pair<size_t, uint32_t>> rules;
+  std::vector<const KernelPath*> final;  // of the built-in layer, which comes before all others
+  for (size_t layer = 0; layer < view.layers.size(); ++layer) {
+    std::vector<const KernelPath*> before = final;
+    for (const KernelPath& path : view.layers[layer].files) {
+      const bool held_up = std::any_of(before.begin(), before.end(), [&](const KernelPath* unsure) {
+        return (unsure->operations & path.operations) != 0 && MayMeet(Where(*unsure), Where(path));
+      });
+      const bool asks = path.match == Match::kUserSpace;
+      if (held_up || asks) rules.insert({layer, path.rank});
+      if (asks) before.push_back(&path);
+    }
+    if (layer == 0) final = std::move(before);
+  }
+  return rules;
 }
 
 std::optional<Decision> KernelJudgePath(const KernelLayer& layer, const std::vector<KernelPath>& list,

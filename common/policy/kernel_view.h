@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -66,6 +68,10 @@ struct KernelView {
 };
 
 KernelView MakeKernelView(const Snapshot& snapshot);
+
+// File rules that the kernel cannot decide in all cases, by layer and rank: some pattern of theirs needs user
+// space, or one that does comes before them and may be about the same files.
+std::set<std::pair<size_t, uint32_t>> FileRulesInPart(const KernelView& view);
 
 // What a program in the kernel makes of one layer's lists, for one operation bit. Nullopt: it must ask.
 // kNone: nothing matches and the layer has no default.

@@ -82,8 +82,8 @@ absl::Status App::OpenSocket() {
 
 // A file that everybody may read but sessions: what a session's shim tries, to prove that it cannot. Empty
 // when it could not be made: then nothing proves it, and the session says so.
-std::string App::MakeCanary(const std::string& runtime_dir) {
-  const std::string directory = runtime_dir + "/canary", file = directory + "/file";
+std::string App::MakeCanary(const std::string& runtime_dir, absl::string_view name) {
+  const std::string directory = runtime_dir + "/canary", file = absl::StrCat(directory, "/", name);
   absl::Status made = PrepareDirectory(directory, 0755);
   if (made.ok()) made = ReplaceFile(file, "a file of agentmon's self-test\n", 0644, Outlives::kProcess);
   if (made.ok()) return file;
@@ -127,8 +127,9 @@ absl::Status App::StartSessions() {
   if (scopes) scopes_ = std::make_unique<SystemdScopes>(*loop_, loop_->event(), sd_bus_open_system);
   host_limits_ = std::make_unique<HostLimits>(HostLimits::Places{mount, cgroups_->base().path()});
   ASSIGN_OR_RETURN(resources_, ResourceKeeper::Create(*loop_, clock_));
-  observation_ =
-      ObservationSet::Create(cgroups_->base(), instance, *loop_, clock_, tree_, std::move(holder_));
+  const std::string canary = MakeCanary(config_.runtime_dir, "file");
+  observation_ = ObservationSet::Create(cgroups_->base(), instance, *loop_, clock_, tree_, std::move(holder_),
+                                        {"/sys/fs/bpf/agentmon/" + instance, 0, canary});
   workers_ = std::make_unique<WorkerPool>(kWorkers, kWaitingWork);
   policies_ = std::make_unique<Policies>(
       Policies::Deps{*loop_, *workers_, clock_, tree_, OwnPaths{config_.state_dir, config_.runtime_dir}},
@@ -146,8 +147,8 @@ absl::Status App::StartSessions() {
       SessionDeps{*loop_, *workers_, clock_, *cgroups_, *observation_, *policies_, *host_limits_, *resources_,
                   scopes_.get(), SessionFiles(config_.runtime_dir + "/sessions"), *pipeline_,
                   [this](const v1::Session& session) { store_->UpsertSession(session); },
-                  [this](const std::string& session) { pipeline_->EndSession(session); },
-                  MakeCanary(config_.runtime_dir)},
+                  [this](const std::string& session) { pipeline_->EndSession(session); }, canary,
+                  MakeCanary(config_.runtime_dir, "lsm")},
       limits);
   pipeline_->AddSink(sessions_.get());
   pipeline_->AddSink(store_.get());
@@ -170,6 +171,7 @@ absl::Status App::StartSessions() {
   observation_->TakeOverListeners(
       [this](uint64_t cgroup) { return !sessions_->SessionOfCgroup(cgroup).empty(); },
       [this](uint64_t cgroup) { return policies_->GateOf(sessions_->SessionOfCgroup(cgroup)); });
+  observation_->RemoveOldRules();
   return absl::OkStatus();
 }
 
@@ -302,7 +304,12 @@ v1::StatusResponse App::Status() const {
   status.set_state_dir(config_.state_dir);
   status.set_socket(config_.socket_path());
   status.set_kernel(KernelRelease());
-  for (const v1::SourceState& source : observation_->Sources()) *status.add_sources() = source;
+  bool lsm = false;
+  for (const v1::SourceState& source : observation_->Sources()) {
+    *status.add_sources() = source;
+    lsm |= source.source() == v1::LSM;
+  }
+  if (!lsm) *status.add_sources() = observation_->LsmState();
   *status.mutable_store() = store_->Status();
   if (!reload_error_.empty()) status.add_warnings(reload_error_);
   if (scopes_ != nullptr && !scopes_->problem().empty()) status.add_warnings(scopes_->problem());

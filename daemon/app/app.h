@@ -45,7 +45,7 @@ class App {
       : options_(std::move(options)), config_(std::move(config)), journal_(journal) {}
   absl::Status OpenDirectories();
   absl::Status OpenSocket();
-  static std::string MakeCanary(const std::string& runtime_dir);
+  static std::string MakeCanary(const std::string& runtime_dir, absl::string_view name);
   absl::Status OpenStore();
   absl::Status StartSessions();
   absl::Status StartServer();

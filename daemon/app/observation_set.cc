@@ -27,7 +27,8 @@ constexpr absl::Duration kLenient = absl::Seconds(5);
 std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, const std::string& instance,
                                                        TaskRunner& core, const Clock& clock,
                                                        ProcessTree& tree,
-                                                       std::unique_ptr<HolderClient> holder) {
+                                                       std::unique_ptr<HolderClient> holder,
+                                                       LsmProbe::Options lsm) {
   auto set = std::unique_ptr<ObservationSet>(new ObservationSet(core, tree));
   set->holder_ = std::move(holder);
   if (set->holder_ == nullptr) {
@@ -50,6 +51,12 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, const
       set->network_ = std::move(*network);
     else
       set->Missing(v1::NETWORK, network.status());
+    lsm.session_level = set->ring_->session_level();
+    auto hooks = LsmProbe::Create(core, std::move(lsm));
+    if (hooks.ok())
+      set->lsm_ = std::move(*hooks);
+    else
+      set->missing_[v1::LSM] = std::string(hooks.status().message());
   }
   const auto dedupe = std::make_shared<OpenDedupe>();
   const auto permits = std::make_shared<ExecPermits>();
@@ -118,6 +125,7 @@ void ObservationSet::Start(RecordSink& sink, const Clock& clock, const Resolver:
   StartOne(v1::NOTIFY, notify_, *after_drain_);
   StartOne(v1::FANOTIFY, fanotify_, *after_drain_);
   StartNames(clock, resolver);
+  StartOne(v1::LSM, lsm_, *after_drain_);
   if (holder_ != nullptr) {
     if (const absl::Status watched = WatchHolder(); !watched.ok()) LogWarning(watched.message());
   }
@@ -168,6 +176,7 @@ void ObservationSet::RemoveSession(uint64_t cgroup_id) {
   gates_.erase(cgroup_id);
   if (process_ != nullptr) process_->Unverify(cgroup_id);
   if (network_ != nullptr) network_->RemoveCgroup(cgroup_id);
+  if (lsm_ != nullptr) lsm_->RemoveSession(cgroup_id);
   if (const absl::Status s = ring_->RemoveSession(cgroup_id); !s.ok() && !absl::IsNotFound(s)) {
     LogWarning(s.message());
   }
@@ -189,6 +198,19 @@ absl::Status ObservationSet::AddMounts(uint64_t cgroup_id, pid_t pid, std::share
   const absl::Status held = holder_->AddGroup(cgroup_id, fanotify_->GroupOf(cgroup_id));
   if (!held.ok()) fanotify_->RemoveSession(cgroup_id);
   return held;
+}
+
+absl::Status ObservationSet::AddRules(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) {
+  if (lsm_ == nullptr) return absl::UnavailableError(LsmState().why());
+  return lsm_->AddSession(cgroup_id, pid, std::move(gate));
+}
+
+void ObservationSet::TakeInStopped() {
+  if (lsm_ != nullptr) lsm_->Drain();
+}
+
+void ObservationSet::RemoveOldRules() {
+  if (lsm_ != nullptr) lsm_->KeepOwn();
 }
 
 void ObservationSet::TakeOverListeners(
@@ -293,9 +315,10 @@ void ObservationSet::VerifyExecs(uint64_t cgroup_id, absl::Duration lenient) {
   if (const absl::Status s = process_->Verify(cgroup_id, lenient); !s.ok()) LogWarning(s.message());
 }
 
-void ObservationSet::PolicyChanged(uint64_t cgroup_id) {
+absl::Status ObservationSet::PolicyChanged(uint64_t cgroup_id) {
   if (fanotify_ != nullptr) fanotify_->PolicyChanged(cgroup_id);
   VerifyExecs(cgroup_id, kLenient);
+  return lsm_ == nullptr ? absl::OkStatus() : lsm_->PolicyChanged(cgroup_id);
 }
 
 absl::Status ObservationSet::AddListener(uint64_t cgroup_id, UniqueFd listener, std::shared_ptr<Gate> gate) {
@@ -368,7 +391,14 @@ std::vector<v1::SourceState> ObservationSet::Sources() const {
   if (network_ != nullptr && !network_->Inactive().empty()) {
     states[1].set_why(absl::StrJoin(network_->Inactive(), "; "));
   }
+  if (lsm_ != nullptr) states.push_back(LsmState());
   return states;
+}
+
+v1::SourceState ObservationSet::LsmState() const {
+  v1::SourceState state = StateOf(v1::LSM, lsm_.get());
+  if (lsm_ != nullptr && !lsm_->Inactive().empty()) state.set_why(absl::StrJoin(lsm_->Inactive(), "; "));
+  return state;
 }
 
 }  // namespace agentmon

@@ -15,6 +15,7 @@
 #include "daemon/holder/holder_client.h"
 #include "daemon/probe/bpf_ring.h"
 #include "daemon/probe/fanotify_probe.h"
+#include "daemon/probe/lsm_probe.h"
 #include "daemon/probe/network_probe.h"
 #include "daemon/probe/notify_probe.h"
 #include "daemon/probe/process_probe.h"
@@ -28,9 +29,11 @@ class ObservationSet : public Observation {
  public:
   // Loads what this host can run. Never fails: what is missing stands in Sources(). `holder` may be null.
   // `instance`: its name, for what outlives the daemon.
+  // lsm: where the programs on the hooks of security modules are pinned, and the file of the self-test that
+  // they let through.
   static std::unique_ptr<ObservationSet> Create(const Cgroup& base, const std::string& instance,
                                                 TaskRunner& core, const Clock& clock, ProcessTree& tree,
-                                                std::unique_ptr<HolderClient> holder);
+                                                std::unique_ptr<HolderClient> holder, LsmProbe::Options lsm);
   ~ObservationSet() override;
   // Calls of a session that the holder has answered, so that nothing was recorded of them.
   using Unseen =
@@ -40,6 +43,8 @@ class ObservationSet : public Observation {
   // Serves the listeners that the holder kept, of those cgroups that are still sessions.
   void TakeOverListeners(const std::function<bool(uint64_t cgroup_id)>& is_session,
                          const std::function<std::shared_ptr<Gate>(uint64_t cgroup_id)>& gate_of);
+  // What an earlier daemon left for sessions that are none any more.
+  void RemoveOldRules();
   // CLOCK_BOOTTIME at which the daemon before this one was lost; 0 = not known.
   uint64_t daemon_lost_ns() const { return holder_ == nullptr ? 0 : holder_->alone_since_ns(); }
 
@@ -56,13 +61,17 @@ class ObservationSet : public Observation {
   void RemoveSession(uint64_t cgroup_id) override;
   bool Settled(uint64_t cgroup_id) override;
   absl::Status AddMounts(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) override;
+  absl::Status AddRules(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) override;
+  void TakeInStopped() override;
   absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener, std::shared_ptr<Gate> gate) override;
-  void PolicyChanged(uint64_t cgroup_id) override;
+  absl::Status PolicyChanged(uint64_t cgroup_id) override;
   absl::StatusOr<int> CollectTree(pid_t root, const std::function<absl::Status(pid_t)>& move_one) override;
   absl::StatusOr<uint64_t> AddWatch(pid_t root) override;
   void SessionMembersChanged() override;
   bool WatchEnded(uint64_t watch_id) override;
   std::vector<v1::SourceState> Sources() const override;
+  // Of hosts; in sessions, which all others are about, it is a source only where it runs.
+  v1::SourceState LsmState() const;
   // Once an interval of some seconds: false when the threads that answer agents have stood still over two of
   // them.
   bool MakesProgress();
@@ -105,6 +114,7 @@ class ObservationSet : public Observation {
   std::unique_ptr<NetworkProbe> network_;
   std::unique_ptr<NotifyProbe> notify_;
   std::unique_ptr<FanotifyProbe> fanotify_;
+  std::unique_ptr<LsmProbe> lsm_;
   std::unique_ptr<AfterDrain> after_drain_;
   std::shared_ptr<RecordQueue> name_records_;
   std::unique_ptr<SessionNames> names_;  // uses the network probe's gate

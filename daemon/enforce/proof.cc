@@ -7,6 +7,7 @@
 #include "common/base/refusal.h"
 #include "common/base/status.h"
 #include "common/kernel/landlock.h"
+#include "daemon/enforce/shim_plan.h"
 
 namespace agentmon {
 namespace {
@@ -30,7 +31,7 @@ absl::string_view MechanismOf(const v1::Canary& canary) {
     case v1::Canary::SIGNAL:
       return "landlock";
     case v1::Canary::OPEN_READ:
-      return "fanotify";
+      return canary.control() == kLsmControl ? "bpf_lsm" : "fanotify";
     case v1::Canary::CONNECT:
     case v1::Canary::SEND:
       return "cgroup_bpf";

@@ -136,6 +136,13 @@ void PlanCanaries(const ShimPlanOptions& options, v1::ShimPlan& plan) {
       connect->add_errors(EPERM);
     }
   }
+  if (options.lsm_backend && !options.lsm_canary_file.empty()) {
+    v1::Canary* read = plan.add_canaries();
+    read->set_control(kLsmControl);
+    read->set_act(v1::Canary::OPEN_READ);
+    read->set_subject(options.lsm_canary_file);
+    read->add_errors(EACCES);
+  }
   if (!plan.landlock_scope() || options.landlock_abi < kLandlockScopeAbi) return;
   v1::Canary* canary = plan.add_canaries();
   canary->set_control("signal");

@@ -8,12 +8,17 @@
 
 namespace agentmon {
 
+// The control that opens are judged by programs on the hooks of security modules.
+constexpr char kLsmControl[] = "lsm_open";
+
 struct ShimPlanOptions {
   bool fanotify_backend = false;  // marks on mounts judge files: mounts of the session's own would have none
   bool root = false;              // uid 0, which keeps what ordinary work on files needs
+  bool lsm_backend = false;       // programs on the hooks of security modules judge files
   int landlock_abi = 0;           // of this kernel
   std::string canary_file = "";   // one that no session may open and everybody else may read; may be empty
   bool network_backend = false;   // the kernel judges connects by the session's policy
+  std::string lsm_canary_file = "";  // the same; these programs let the first one through
 };
 
 // Layers that only record have no part in it, and where all do, nothing is unset, closed or refused; what a

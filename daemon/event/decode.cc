@@ -63,13 +63,6 @@ std::string JoinReversed(absl::string_view components, bool cut) {
   return path.empty() ? "/" : path;
 }
 
-// Only one of a record's paths is cut as a rule: the one that fills its room.
-std::string PathOf(absl::string_view bytes, uint32_t flags) {
-  if ((flags & AM_F_REVERSED) == 0) return std::string(bytes);
-  const bool cut = (flags & AM_F_PATH_CUT) != 0 && bytes.size() + 256 > AM_PATH_MAX;
-  return JoinReversed(bytes, cut);
-}
-
 void SplitArgv(absl::string_view area, uint32_t argc, v1::Exec* exec) {
   for (uint32_t i = 0; i < argc && !area.empty(); ++i) {
     const size_t end = area.find('\0');
@@ -105,11 +98,11 @@ bool DecodeExec(absl::Span<const uint8_t> bytes, Event* event) {
   const absl::string_view argv = tail.Take(rec.argv_len);
   if (!tail.ok()) return false;
   event->set_kind(v1::EXEC);
-  event->set_exe(PathOf(exe, rec.h.flags));
+  event->set_exe(RecordPath(exe, rec.h.flags));
   event->mutable_parent()->set_pid(static_cast<int32_t>(rec.ppid));
   event->mutable_parent()->set_start_ns(rec.parent_start_ns);
   v1::Exec* exec = event->mutable_exec();
-  exec->set_cwd(PathOf(cwd, rec.h.flags));
+  exec->set_cwd(RecordPath(cwd, rec.h.flags));
   exec->set_filename(filename.data(), filename.size());
   exec->set_argv_bytes(rec.argv_total);
   exec->set_argv_cut((rec.h.flags & AM_F_ARGV_CUT) != 0);
@@ -149,8 +142,8 @@ bool DecodeFile(absl::Span<const uint8_t> bytes, Event* event) {
   if (!tail.ok() || rec.kind < v1::OPEN || rec.kind > v1::MKNOD) return false;
   event->set_kind(static_cast<v1::EventKind>(rec.kind));
   v1::File* file = event->mutable_file();
-  file->set_path(PathOf(path, rec.h.flags));
-  if (!new_path.empty()) file->set_new_path(PathOf(new_path, rec.h.flags));
+  file->set_path(RecordPath(path, rec.h.flags));
+  if (!new_path.empty()) file->set_new_path(RecordPath(new_path, rec.h.flags));
   file->set_open_flags(rec.open_flags);
   file->set_mode(rec.mode);
   file->set_uid(rec.uid);
@@ -248,7 +241,7 @@ bool DecodeUnix(absl::Span<const uint8_t> bytes, v1::EventKind kind, Event* even
     unix_event->set_path(name.data(), name.size());
     return true;
   }
-  std::string path = PathOf(cwd, rec.h.flags);
+  std::string path = RecordPath(cwd, rec.h.flags);
   if (path.empty() || path.back() != '/') path += '/';
   unix_event->set_path(absl::StrCat(path, name));
   return true;
@@ -313,6 +306,13 @@ void FillCommon(const am_header& h, int64_t boot_to_wall_ns, Event* event) {
 }
 
 }  // namespace
+
+// Only one of a record's paths is cut as a rule: the one that fills its room.
+std::string RecordPath(absl::string_view bytes, uint32_t flags) {
+  if ((flags & AM_F_REVERSED) == 0) return std::string(bytes);
+  const bool cut = (flags & AM_F_PATH_CUT) != 0 && bytes.size() + 256 > AM_PATH_MAX;
+  return JoinReversed(bytes, cut);
+}
 
 absl::StatusOr<Decoded> Decode(absl::Span<const uint8_t> record, int64_t boot_to_wall_ns) {
   am_header h;

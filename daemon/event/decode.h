@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "daemon/event/event.h"
 
@@ -27,5 +29,8 @@ struct Decoded {
 // InvalidArgument for what is no record of bpf/event_abi.h; any bytes are safe. Bytes after the
 // record's own size are ignored. `boot_to_wall_ns` is Unix time minus CLOCK_BOOTTIME.
 absl::StatusOr<Decoded> Decode(absl::Span<const uint8_t> record, int64_t boot_to_wall_ns);
+
+// A path of a record with these flags, as AM_F_REVERSED and AM_F_PATH_CUT say.
+std::string RecordPath(absl::string_view bytes, uint32_t flags);
 
 }  // namespace agentmon

@@ -8,11 +8,13 @@
 #include "absl/strings/strip.h"
 #include "common/policy/builtin.h"
 #include "common/policy/evaluate.h"
+#include "common/policy/kernel_view.h"
 #include "common/policy/patterns.h"
 
 namespace agentmon {
 namespace {
 
+constexpr char kLsmOpen[] = "lsm_open";         // daemon/enforce/shim_plan.h
 constexpr char kLimits[] = "resource_limits.";  // the key follows
 
 using policy::RuleKind;
@@ -20,19 +22,28 @@ using How = v1::RuleEnforcement;
 
 class Lister {
  public:
-  Lister(const SessionMeans& means, const MissingLimits& missing, std::vector<v1::RuleEnforcement>& out)
-      : means_(means), missing_(missing), out_(out) {}
+  Lister(const policy::Snapshot& snapshot, const SessionMeans& means, const MissingLimits& missing,
+         std::vector<v1::RuleEnforcement>& out)
+      : means_(means), missing_(missing), out_(out) {
+    if (means.controls.count(kLsmOpen) == 0) return;
+    const policy::KernelView view = policy::MakeKernelView(snapshot);
+    in_part_ = policy::FileRulesInPart(view);
+  }
 
-  void Layer(const policy::CompiledLayer& layer) {
+  void Layer(const policy::CompiledLayer& layer, size_t number) {
     if (policy::Strictness(policy::UnderPosture(policy::Decision::kDeny, layer.posture)) <
         policy::Strictness(policy::Decision::kAsk)) {
       return;
     }
     layer_ = &layer;
-    for (const policy::Rule& rule : layer.document->rules) {
+    for (size_t i = 0; i < layer.document->rules.size(); ++i) {
+      const policy::Rule& rule = layer.document->rules[i];
       if (policy::Strictness(rule.decision) < policy::Strictness(policy::Decision::kRedirect)) continue;
+      whole_ =
+          means_.controls.count(kLsmOpen) != 0 && in_part_.count({number, static_cast<uint32_t>(i)}) == 0;
       Add(rule.name, rule.at, HowStopped(rule.kind, rule));
     }
+    whole_ = false;  // before a default stand all patterns that need user space
     for (size_t i = 0; i < policy::kDefaults; ++i) {
       const auto what = static_cast<policy::DefaultFor>(i);
       if (policy::Strictness(layer.defaults[i]) < policy::Strictness(policy::Decision::kAsk)) continue;
@@ -124,16 +135,22 @@ class Lister {
     const uint32_t operations = rule.operations == 0 ? policy::kAllFileOps : rule.operations;
     const bool reads = (operations & (policy::kOpen | policy::kRead | policy::kList)) != 0;
     const bool writes = (operations & policy::kWriteOps) != 0;
+    // A read that was tried and went through is not asked, whatever is marked.
+    const bool asks_reads = Has(v1::FANOTIFY) && means_.controls.count("file_read") != 0;
+    if (whole_ && reads && !writes && !SomeBelow(rule, {"/dev/"}))
+      return {How::KERNEL, asks_reads ? "bpf_lsm, fanotify" : "bpf_lsm", ""};
     if (SomeBelow(rule, {"/proc/", "/sys/"}))
       return {How::NONE, "", "the kernel asks nobody about files of procfs and sysfs"};
     if (!reads && !writes) return {How::NONE, "", "nothing is asked before a name is looked at"};
     const bool devices = SomeBelow(rule, {"/dev/"});
-    // A read that was tried and went through is not asked, whatever is marked.
-    const bool asks_reads = Has(v1::FANOTIFY) && means_.controls.count("file_read") != 0;
     if (means_.armed && (!reads || asks_reads) && (!writes || Has(v1::NOTIFY))) {
       if (devices)
         return {How::ASKED, "notify", "of devices, opens for writing only, by the name that was asked"};
-      return {How::KERNEL, reads ? (writes ? "fanotify, broker" : "fanotify") : "broker", ""};
+      if (!reads) return {How::KERNEL, "broker", ""};
+      return {How::KERNEL,
+              absl::StrCat(means_.controls.count(kLsmOpen) != 0 ? "bpf_lsm, " : "", "fanotify",
+                           writes ? ", broker" : ""),
+              ""};
     }
     const Means by_reads = Observed(v1::FANOTIFY, "fanotify"), by_writes = Observed(v1::NOTIFY, "notify");
     return !writes || by_writes.how == How::NONE ? by_reads : by_writes;
@@ -179,6 +196,8 @@ class Lister {
   const MissingLimits& missing_;
   std::vector<v1::RuleEnforcement>& out_;
   const policy::CompiledLayer* layer_ = nullptr;
+  std::set<std::pair<size_t, uint32_t>> in_part_;  // file rules
+  bool whole_ = false;  // the rule at hand is one that the kernel decides by itself, devices excepted
 };
 
 }  // namespace
@@ -186,8 +205,8 @@ class Lister {
 std::vector<v1::RuleEnforcement> ListEnforcement(const policy::Snapshot& snapshot, const SessionMeans& means,
                                                  const MissingLimits& missing) {
   std::vector<v1::RuleEnforcement> out;
-  Lister lister(means, missing, out);
-  for (const policy::CompiledLayer& layer : snapshot.layers()) lister.Layer(layer);
+  Lister lister(snapshot, means, missing, out);
+  for (size_t i = 0; i < snapshot.layers().size(); ++i) lister.Layer(snapshot.layers()[i], i);
   return out;
 }
 

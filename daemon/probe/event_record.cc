@@ -16,6 +16,7 @@ std::vector<uint8_t> EncodeEventRecord(const EventOrigin& origin, const Event& e
   header.uid = origin.uid;
   header.boot_ns = static_cast<uint64_t>(origin.boot_ns);
   header.cgroup_id = origin.cgroup_id;
+  header.start_ns = origin.start_ns;
   header.pid = origin.pid;
   header.tid = origin.tid;
   std::vector<uint8_t> bytes(header.size);

@@ -16,6 +16,7 @@ struct EventOrigin {
   uint32_t pid = 0;  // thread-group id
   uint32_t tid = 0;
   uint32_t uid = 0;
+  uint64_t start_ns = 0;  // birth of the process, 0 = not known
 };
 
 std::vector<uint8_t> EncodeEventRecord(const EventOrigin& origin, const Event& event);

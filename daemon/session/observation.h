@@ -36,10 +36,16 @@ class Observation {
   // Marks the mounts of the process's mount namespace; the error says why file reads are not seen.
   // With a gate, opens and execs are asked first and answered by it.
   virtual absl::Status AddMounts(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) = 0;
+  // From now on the kernel stops by itself what the gate stops, as far as it can; pid: a process of the
+  // session's mounts. The error says why it does not.
+  virtual absl::Status AddRules(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) = 0;
+  // Takes in what the kernel has stopped by itself until now.
+  virtual void TakeInStopped() = 0;
   // With a gate, its calls are judged before they happen.
   virtual absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener, std::shared_ptr<Gate> gate) = 0;
-  // What the gate of this cgroup says has changed.
-  virtual void PolicyChanged(uint64_t cgroup_id) = 0;
+  // What the gate of this cgroup says has changed. The
+  // error says why the kernel goes on with the rules that it had.
+  virtual absl::Status PolicyChanged(uint64_t cgroup_id) = 0;
   // Calls move_one for root and each of its descendants, also for those that are forked or orphaned
   // meanwhile; NotFound from it leaves a process out. Returns how many are alive at the end. Blocks, 2 s at
   // most; any thread but the core.

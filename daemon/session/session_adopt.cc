@@ -129,6 +129,7 @@ void SessionManager::AdoptPrepared(const Caller& caller, const v1::AdoptRequest&
 
 void SessionManager::CollectAdopted(const StatePtr& state, const Caller& caller, pid_t pid,
                                     const std::string& before, const Done<v1::AdoptResponse>& done) {
+  AddRules(state, pid);  // before its processes come
   const bool posted = deps_.workers.TryPost([this, alive = alive_, state, caller, pid, before, done] {
     TreeMove move(proc_, caller, *state->cgroup, deps_.cgroups.mount(), before);
     absl::StatusOr<int> moved =
@@ -206,7 +207,8 @@ void SessionManager::FinishWatch(const Caller& caller, pid_t pid, uint64_t watch
   if (const auto argv = proc_.Argv(pid); argv.ok()) SetCommand(state->info, *argv);
   const auto not_moved =
       absl::UnavailableError("a watched tree stays where it is: only its processes are seen");
-  for (const v1::Source source : {v1::NETWORK, v1::FANOTIFY, v1::NOTIFY}) SetSource(state, source, not_moved);
+  for (const v1::Source source : {v1::NETWORK, v1::FANOTIFY, v1::NOTIFY, v1::LSM})
+    SetSource(state, source, not_moved);
   Save(state);
   deps_.observation.SessionMembersChanged();
   Emit(*state, v1::SessionChange::STARTED, absl::StrCat("watching pid ", pid));

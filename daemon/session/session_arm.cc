@@ -25,7 +25,9 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   state->judges_connects = options.network_backend = armed && judged.ok();
   options.root = root;
   options.landlock_abi = LandlockAbi();
+  options.lsm_backend = armed && ActiveSources(state->info).count(v1::LSM) != 0;
   options.canary_file = deps_.canary_file;
+  options.lsm_canary_file = deps_.lsm_canary_file;
   state->plan = MakeShimPlan(*snapshot, options);
   state->plan.set_ask_exec(armed);
   state->proof_required = RequiresEnforcement(*snapshot);
@@ -103,7 +105,9 @@ absl::Status SessionManager::Prove(const Caller& caller, const v1::ProveRequest&
     return Refusal(absl::StatusCode::kFailedPrecondition, "NOT_ARMED", "this session is not armed yet");
   }
   ForgetToken(state);
-  deps_.observation.TakeIn();  // the canaries' own records are none of the session's
+  // What the tries were stopped by is no doing of the agent's.
+  deps_.observation.TakeIn();
+  deps_.observation.TakeInStopped();
   deps_.policies.GateOf(state->info.id())->SetProving(false);
   std::vector<v1::ControlState> controls(state->info.controls().begin(), state->info.controls().end());
   const absl::Status proven = EnterProof(state->plan, request, state->proof_required, controls);

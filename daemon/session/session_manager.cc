@@ -290,6 +290,7 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
   state->populated_once = true;
   SetSource(state, v1::FANOTIFY,
             no_namespace.empty() ? AddMounts(state, caller.pid) : absl::UnavailableError(no_namespace));
+  AddRules(state, caller.pid);
   bool notify = false;
   for (const v1::SourceState& source : state->info.sources()) {
     if (source.source() == v1::NOTIFY) notify = source.active();
@@ -319,6 +320,13 @@ absl::Status SessionManager::AddMounts(const StatePtr& state, pid_t pid) {
   std::shared_ptr<Gate> gate = deps_.policies.GateOf(state->info.id());
   if (gate != nullptr && !gate->armed()) gate.reset();
   return deps_.observation.AddMounts(state->cgroup_id, pid, std::move(gate));
+}
+
+// Where the policy stops nothing there is nothing to tell the kernel.
+void SessionManager::AddRules(const StatePtr& state, pid_t pid) {
+  std::shared_ptr<Gate> gate = deps_.policies.GateOf(state->info.id());
+  if (gate == nullptr || !gate->armed() || ActiveSources(state->info).count(v1::LSM) == 0) return;
+  SetSource(state, v1::LSM, deps_.observation.AddRules(state->cgroup_id, pid, std::move(gate)));
 }
 
 bool SessionManager::SetSource(const StatePtr& state, v1::Source source, const absl::Status& status) {

@@ -53,7 +53,7 @@ struct SessionDeps {
   // To the store; never blocks. Who stores removes the file of an ended session, once that is done.
   std::function<void(const v1::Session&)> save;
   std::function<void(const std::string&)> last_events;  // asks for what waits of a session that ends
-  std::string canary_file = "";                         // see ShimPlanOptions
+  std::string canary_file = "", lsm_canary_file = "";   // see ShimPlanOptions
 };
 
 // Core thread, all of it. Completions run on the core thread.
@@ -138,6 +138,7 @@ class SessionManager : public EventSink {
   absl::StatusOr<StatePtr> FindAttached(const Caller& caller, const std::string& token) const;
   void ForgetToken(const StatePtr& state);
   absl::Status AddMounts(const StatePtr& state, pid_t pid);
+  void AddRules(const StatePtr& state, pid_t pid);
   // False when the source was inactive before.
   bool SetSource(const StatePtr& state, v1::Source source, const absl::Status& status);
   void BeginPolicy(const StatePtr& state, const Policies::PreparedPtr& policy);

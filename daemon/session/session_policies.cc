@@ -43,7 +43,10 @@ void SessionManager::OnPolicyNotice(const std::string& id, v1::SessionChange::Wh
   *state->info.mutable_policy() = deps_.policies.Describe(id, false, {});
   Emit(*state, what, detail);
   if (what == v1::SessionChange::POLICY_CHANGED) {
-    deps_.observation.PolicyChanged(state->cgroup_id);
+    const absl::Status followed = deps_.observation.PolicyChanged(state->cgroup_id);
+    if (!followed.ok() &&
+        SetSource(state, v1::LSM, WithContext(followed, "it has the rules of the policy before")))
+      Emit(*state, v1::SessionChange::SOURCE_INACTIVE, absl::StrCat("lsm: ", followed.message()));
     FollowConnects(state);
     FollowLimits(state);
     TellGap(*state);

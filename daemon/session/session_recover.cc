@@ -82,6 +82,7 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
   const auto pids = state->cgroup->Processes();
   if (pids.ok() && !pids->empty()) mounts = AddMounts(state, pids->front());
   SetSource(state, v1::FANOTIFY, mounts);
+  if (pids.ok() && !pids->empty()) AddRules(state, pids->front());
   deps_.policies.FindGap(id, ActiveSources(state->info));  // told when the session began
   Save(state);
   OnCgroupChange(state);

@@ -24,7 +24,9 @@ class FakeObservation : public Observation {
   void RemoveSession(uint64_t cgroup_id) override { sessions.erase(cgroup_id); }
   bool Settled(uint64_t) override { return settled; }
   absl::Status AddMounts(uint64_t, pid_t, std::shared_ptr<Gate>) override { return add_mounts; }
-  void PolicyChanged(uint64_t) override {}
+  absl::Status AddRules(uint64_t, pid_t, std::shared_ptr<Gate>) override { return absl::OkStatus(); }
+  void TakeInStopped() override {}
+  absl::Status PolicyChanged(uint64_t) override { return absl::OkStatus(); }
   absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener, std::shared_ptr<Gate>) override {
     listeners[cgroup_id] = std::move(listener);
     return absl::OkStatus();
