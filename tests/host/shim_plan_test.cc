@@ -44,7 +44,7 @@ TEST_CASE("a policy that only records changes nothing but what it injects") {
   const v1::ShimPlan plan =
       MakeShimPlan(*MakeBase("posture: monitor\nenv_policy: {deny: [A]}\nenv_inject: {B: c}\n"
                              "linux: {seccomp: {deny_ptrace: true}}\n"),
-                   {true, true, 7});
+                   {.fanotify_backend = true, .root = true, .lsm_backend = true, .landlock_abi = 7});
   CHECK(plan.unset_environment().empty());
   REQUIRE(plan.set_environment_size() == 1);
   CHECK(plan.set_environment(0).name() == "B");
