@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from harness import UID, select
+from harness import UID, brief, select
 
 GIT = """
 export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org
@@ -146,7 +146,7 @@ def test_a_program_runs_with_no_false_denial(daemon, home, policy, name):
     anew(home)
     result = run(daemon, home, script, policy)
     rows = select(daemon.events(result.name), enforced=True)
-    assert result.status == 0 and rows == [], (result, rows)
+    assert result.status == 0 and rows == [], (result, brief(rows))
 
 
 @pytest.mark.parametrize("name", INSTALLS)
