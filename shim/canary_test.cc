@@ -33,7 +33,9 @@ TEST_CASE("what nothing forbids succeeds, and what fails by itself says how") {
   CHECK(TryCanary(Make(v1::Canary::EXEC, "/etc/passwd"), 0) == EACCES);
   CHECK(TryCanary(Make(v1::Canary::UNIX_CONNECT, "/nonexistent"), 0) == ENOENT);
   CHECK(TryCanary(Make(v1::Canary::UNIX_CONNECT, "@agentmon-nobody-listens"), 0) == ECONNREFUSED);
-  CHECK(TryCanary(Make(v1::Canary::CONNECT, "127.86.53.9:9"), 0) == ECONNREFUSED);
+  // The refusal may come before connect returns, or after.
+  const int connected = TryCanary(Make(v1::Canary::CONNECT, "127.86.53.9:9"), 0);
+  CHECK((connected == ECONNREFUSED || connected == EINPROGRESS));
   CHECK(TryCanary(Make(v1::Canary::SEND, "127.86.53.9:9"), 0) == 0);
   CHECK(TryCanary(Make(v1::Canary::CONNECT, "nowhere"), 0) == EINVAL);
   char directory[] = "/tmp/canary-test-XXXXXX";
