@@ -292,6 +292,15 @@ void DnsAnswer::ShortenTtls(uint32_t most_s) {
   for (DnsAddress& address : addresses_) address.ttl_s = std::min(address.ttl_s, most_s);
 }
 
+std::vector<DnsAlias> DnsAnswer::Aliases() const {
+  std::vector<DnsAlias> aliases;
+  for (const Record& record : records_) {
+    if (ldns_rr_get_type(record.get()) != LDNS_RR_TYPE_CNAME || ldns_rr_rd_count(record.get()) != 1) continue;
+    aliases.push_back({TextOf(ldns_rr_rdf(record.get(), 0)), ldns_rr_ttl(record.get())});
+  }
+  return aliases;
+}
+
 std::vector<std::string> DnsAnswer::Describe(size_t most) const {
   std::vector<std::string> lines;
   for (const Record& record : records_) {

@@ -78,6 +78,11 @@ struct DnsAddress {
 
 // What is given out of an upstream's answer: the records that the question asks for, the aliases on the way
 // to them, and how long "there is none" holds. Nothing else of it passes.
+struct DnsAlias {
+  std::string name;  // normalised
+  uint32_t ttl_s = 0;
+};
+
 class DnsAnswer {
  public:
   // Bounded in time and memory by kMostAnswerBytes. Fails on what is malformed, cut, or answers another
@@ -92,6 +97,8 @@ class DnsAnswer {
 
   DnsRcode rcode() const { return rcode_; }
   const std::vector<DnsAddress>& addresses() const { return addresses_; }
+  // Other names that the name stands for, in the order of the chain.
+  std::vector<DnsAlias> Aliases() const;
   bool empty() const { return records_.empty(); }
   void Remove(const policy::Address& address);
   void ShortenTtls(uint32_t most_s);

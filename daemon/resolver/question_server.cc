@@ -16,13 +16,20 @@ namespace {
 
 constexpr size_t kToldAnswers = 16;
 constexpr size_t kMostAddresses = 64;  // that one answer opens; the room for them is shared
-constexpr uint32_t kHostsTtlS = 10;    // the file may change
+constexpr size_t kAliasesPerSession = 1024;
+constexpr uint32_t kHostsTtlS = 10;                            // the file may change
 constexpr uint16_t kFirstMetaType = 128, kLastMetaType = 255;  // RFC 6895: ANY, AXFR, TKEY, ...
 
 bool IsLocalhost(absl::string_view name) { return name == "localhost" || absl::EndsWith(name, ".localhost"); }
 
 bool AsksForAddress(const DnsQuestion& question) {
   return question.type == kDnsA || question.type == kDnsAaaa;
+}
+
+// A rule about some names, and not about all or about addresses.
+bool SpeaksOfNames(const policy::Rule* rule) {
+  return rule != nullptr && std::any_of(rule->domains.begin(), rule->domains.end(),
+                                        [](const policy::Text& domain) { return domain.value != "**"; });
 }
 
 // Short, for `dig` and logs of programs: who stopped it.
@@ -42,6 +49,7 @@ struct QuestionServer::Asked {
   DnsReply reply;
   std::shared_ptr<const policy::Snapshot> snapshot;  // that verdict is of
   QuestionVerdict verdict;
+  std::string name;  // by which it was judged: that of the question, or one that stands for it
 
   size_t room() const { return protocol == IPPROTO_UDP ? query.udp_bytes : UINT16_MAX; }
 };
@@ -51,7 +59,7 @@ void QuestionServer::OnMessage(const std::shared_ptr<DnsSession>& session, const
   ReceivedQuery received = ReadQuery(message);
   if (received.what == ReceivedQuery::What::kDrop) return reply({});
   auto asked = std::make_shared<Asked>(
-      Asked{session, client, protocol, std::move(received.query), reply, session->policy(), {}});
+      Asked{session, client, protocol, std::move(received.query), reply, session->policy(), {}, {}});
   if (asked->snapshot == nullptr)
     return Refuse(asked, DnsRcode::kServFail, DnsWhy::kNotReady, "agentmon: the session has no policy");
   if (!session->limits.TakeQuestion(deps_.clock.Wall())) {
@@ -62,9 +70,39 @@ void QuestionServer::OnMessage(const std::shared_ptr<DnsSession>& session, const
   Decide(asked);
 }
 
+// A name of which no rule speaks is judged by the one that has led to it.
+void QuestionServer::Judge(Asked& asked) const {
+  const DnsQuestion& question = asked.query.question;
+  asked.name = question.name;
+  asked.verdict = JudgeQuestion(*asked.snapshot, question);
+  const auto alias = asked.session->aliases.find(question.name);
+  if (SpeaksOfNames(asked.verdict.rule) || alias == asked.session->aliases.end() ||
+      alias->second.until_ns < deps_.clock.BootNs()) {
+    return;
+  }
+  DnsQuestion first = question;
+  first.name = alias->second.name;
+  const QuestionVerdict verdict = JudgeQuestion(*asked.snapshot, first);
+  if (verdict.stop) return;
+  asked.name = first.name;
+  asked.verdict = verdict;
+}
+
+void QuestionServer::Remember(const Asked& asked, const DnsAnswer& answer) {
+  std::map<std::string, DnsSession::Alias>& aliases = asked.session->aliases;
+  const int64_t now = deps_.clock.BootNs();
+  if (aliases.size() >= kAliasesPerSession)
+    std::erase_if(aliases, [now](const auto& alias) { return alias.second.until_ns < now; });
+  for (const DnsAlias& alias : answer.Aliases()) {
+    if (aliases.size() >= kAliasesPerSession) return;
+    const int64_t until = now + absl::ToInt64Nanoseconds(absl::Seconds(alias.ttl_s) + options_.grace);
+    aliases[alias.name] = {asked.name, until};
+  }
+}
+
 void QuestionServer::Decide(const AskedPtr& asked) {
   const DnsQuestion& question = asked->query.question;
-  asked->verdict = JudgeQuestion(*asked->snapshot, question);
+  Judge(*asked);
   if (asked->verdict.stop) return Deny(asked, asked->verdict.judgement, DnsRcode::kNxDomain);
   if (question.klass != kDnsInternet || (question.type >= kFirstMetaType && question.type <= kLastMetaType) ||
       question.type == 0 || question.type == 41) {
@@ -122,7 +160,7 @@ void QuestionServer::OnAnswer(const AskedPtr& asked, absl::StatusOr<DnsAnswer> a
   // The policy may have been switched while the server was asked.
   if (auto snapshot = asked->session->policy(); snapshot != asked->snapshot && snapshot != nullptr) {
     asked->snapshot = std::move(snapshot);
-    asked->verdict = JudgeQuestion(*asked->snapshot, asked->query.question);
+    Judge(*asked);
     if (asked->verdict.stop) return Deny(asked, asked->verdict.judgement, DnsRcode::kNxDomain);
   }
   if (!answer.ok()) {
@@ -135,7 +173,7 @@ void QuestionServer::OnAnswer(const AskedPtr& asked, absl::StatusOr<DnsAnswer> a
 
 bool QuestionServer::Open(const AskedPtr& asked, DnsAnswer& answer, bool from_hosts) {
   bool all = true;
-  const std::string& name = asked->query.question.name;
+  const std::string& name = asked->name;
   const int64_t now = deps_.clock.BootNs();
   const std::vector<DnsAddress> addresses = answer.addresses();
   size_t count = 0;
@@ -170,6 +208,7 @@ void QuestionServer::Give(const AskedPtr& asked, DnsAnswer answer, bool from_hos
   answer.ShortenTtls(static_cast<uint32_t>(absl::ToInt64Seconds(options_.longest)));
   const size_t before = answer.addresses().size();
   const bool opened = Open(asked, answer, from_hosts);
+  if (opened) Remember(*asked, answer);
   if (before > 0 && answer.addresses().empty()) {
     if (opened)
       return Refuse(asked, DnsRcode::kNxDomain, DnsWhy::kBlocked,

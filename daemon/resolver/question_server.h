@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,6 +31,13 @@ struct DnsSession {
   QuestionLimits limits;
   size_t in_flight = 0;
   bool ended = false;
+  // What names that were answered stand for, and until when (CLOCK_BOOTTIME): programs keep the last name of
+  // a chain and ask for that.
+  struct Alias {
+    std::string name;  // that was asked
+    int64_t until_ns = 0;
+  };
+  std::map<std::string, Alias> aliases;
   // What is told at most once a second, with its number.
   absl::Time told = absl::InfinitePast();
   uint64_t untold = 0;
@@ -60,6 +68,8 @@ class QuestionServer {
   using AskedPtr = std::shared_ptr<Asked>;
 
   void Decide(const AskedPtr& asked);
+  void Judge(Asked& asked) const;
+  void Remember(const Asked& asked, const DnsAnswer& answer);
   // An answer without asking anybody; false: there is none.
   bool AnswerHere(const AskedPtr& asked);
   void AskUpstream(const AskedPtr& asked);

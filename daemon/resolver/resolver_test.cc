@@ -152,11 +152,30 @@ TEST_CASE("aliases are followed, and the address opens under the name that was a
     DnsBytes records;
     records.Record(query.question.name, kDnsCname, 300, DnsBytes::NameData("edge.cdn.example"));
     records.Record("edge.cdn.example", kDnsAaaa, 300, "\x20\x01\x0d\xb8" + std::string(11, '\0') + "\x07");
-    return Reply(query, records, 2);
+    if (query.question.name != "edge.cdn.example") return Reply(query, records, 2);
+    return Reply(query,
+                 DnsBytes().Record("edge.cdn.example", kDnsAaaa, 300,
+                                   "\x20\x01\x0d\xb8" + std::string(11, '\0') + "\x08"),
+                 1);
   });
+  CHECK(rig.Ask("edge.cdn.example", kDnsAaaa).rcode == 3);
   CHECK(rig.Ask("a.hosts.example", kDnsAaaa).records == Records{"edge.cdn.example", "2001:db8::7"});
   CHECK(rig.host.opened() == Records{"a.hosts.example=2001:db8::7"});
-  CHECK(rig.Ask("edge.cdn.example", kDnsAaaa).rcode == 3);
+  // Programs keep the end of a chain: it is judged, and opened, as the name that has led to it.
+  CHECK(rig.Ask("edge.cdn.example", kDnsAaaa).records == Records{"2001:db8::8"});
+  CHECK(rig.host.opened().back() == "a.hosts.example=2001:db8::8");
+  CHECK(rig.Ask("other.cdn.example", kDnsAaaa).rcode == 3);
+}
+
+TEST_CASE("a denied name stays denied when an allowed one leads to it") {
+  ResolverRig rig(kRules, [](const DnsQuery& query, bool) {
+    DnsBytes records;
+    records.Record(query.question.name, kDnsCname, 300, DnsBytes::NameData("closed.hosts.example"));
+    records.Record("closed.hosts.example", kDnsA, 300, DnsBytes::V4({192, 0, 2, 1}));
+    return Reply(query, records, 2);
+  });
+  CHECK(rig.Ask("a.hosts.example").rcode == 0);
+  CHECK(rig.Ask("closed.hosts.example").rcode == 3);
 }
 
 TEST_CASE("service bindings are answered with nothing, without asking") {
