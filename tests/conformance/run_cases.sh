@@ -16,7 +16,7 @@ fi
 FOLDER=${1:-$ROOT/../shared/cases}
 [ $# = 0 ] || shift
 CASES=("$@")
-[ $# -gt 0 ] || CASES=(C01 C03 C05 C08 C12 C14 C17 C19 C20 C21 C33 C35 C36 C40 C42 C45 C49 C51 C56 C59 C61 C62 C70 C72 C77)
+[ $# -gt 0 ] || CASES=(C01 C03 C05 C08 C12 C14 C17 C19 C20 C21 C28 C33 C35 C36 C40 C42 C45 C49 C51 C56 C59 C61 C62 C70 C72 C77)
 
 if [ ! -f "$FOLDER/lib.sh" ]; then
   echo "run_cases.sh: no cases in $FOLDER: nothing was run"
@@ -34,6 +34,13 @@ mkdir -m 755 "$BASE/run" "$BASE/policies" "$BASE/home"
 DAEMON=''
 stop() { [ -z "$DAEMON" ] || { kill "$DAEMON" 2>/dev/null; wait "$DAEMON" 2>/dev/null; DAEMON=''; }; }
 trap 'stop; rm -rf "$BASE"' EXIT
+await_daemon() {
+  for _ in $(seq 100); do
+    if "$AMCTL" status >/dev/null 2>&1; then break; fi
+    sleep 0.1
+  done
+}
+export -f await_daemon
 
 export AMSTATE=$BASE/state AMDB=$BASE/state/agentmon.db
 export AGENTMON_SOCKET=$BASE/run/agentmond.sock
@@ -66,18 +73,24 @@ for case in "${CASES[@]}"; do
     printf 'policies_dir: %s\ndefault_policy: c77\n' "$BASE/policies" >>"$BASE/agentmond.yaml"
   fi
   export AM="$BIN/agentmon run --quiet --allow-root $policy --"
+  inside=''
   if grep -q need_daemon "$FOLDER/$case.sh"; then
     AMSTART=$AMSTART_WORDS
+  elif grep -q dnsnet "$FOLDER/$case.sh"; then
+    inside=$AMSTART_WORDS  # names are looked up where the daemon is
   else
     $AMSTART_WORDS 2>>"$BASE/log" &
     DAEMON=$!
-    for _ in $(seq 100); do
-      if "$AMCTL" status >/dev/null 2>&1; then break; fi
-      sleep 0.1
-    done
+    await_daemon
   fi
-  (cd "$FOLDER" && timeout 600 unshare -mn sh -c 'ip link set lo up 2>/dev/null; exec "$@"' sh \
-    "${AS_USER[@]}" sh "./$case.sh") | sed 's/^/   /'
+  # shellcheck disable=SC2016  # what is the inner shell's own
+  (cd "$FOLDER" && INSIDE=$inside LOG=$BASE/log timeout 600 unshare -mn bash -c '
+    ip link set lo up 2>/dev/null
+    [ -z "$INSIDE" ] || { $INSIDE 2>>"$LOG" & daemon=$!; await_daemon; }
+    "$@"
+    status=$?
+    [ -z "$INSIDE" ] || { kill "$daemon"; wait "$daemon"; }
+    exit $status' bash "${AS_USER[@]}" sh "./$case.sh") | sed 's/^/   /'
   status=${PIPESTATUS[0]}
   case $status in 0|77) ;; *) result=1 ;; esac
   echo "   $case: exit status $status"
