@@ -8,6 +8,7 @@
 #include "ring.bpf.h"
 
 #include "network_judge.bpf.h"
+#include "network_packet.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -245,6 +246,34 @@ int sock_create(struct bpf_sock *ctx) {
   rec.verdict = AM_VERDICT_DENIED;
   rec.policy = session->policy;
   rec.rule = AM_NET_BY_KIND;
+  emit(&rec);
+  return 0;
+}
+
+/* Each packet of a session's sockets. What was judged is where the program sends to; options of a socket, or of
+ * one message, send the packet elsewhere. */
+SEC("cgroup_skb/egress")
+int egress(struct __sk_buff *skb) {
+  am_u64 id = bpf_skb_ancestor_cgroup_id(skb, session_level);
+  struct am_net_session *session = id ? net_session_of(id) : 0;
+  if (!session || !(session->flags & AM_NET_SESSION_RAW) || !goes_astray(skb)) return 1;
+  struct am_sock rec;
+  int own = begin(&rec, AM_SEND);
+  /* Sent later, in the middle of any process. */
+  if (!own || rec.h.cgroup_id != id) {
+    count_lost(AM_SEND);
+    return 0;
+  }
+  int ipv6 = skb->protocol == bpf_htons(ETH_P_IPV6);
+  rec.family = ipv6 ? AF_INET6 : AF_INET;
+  if (ipv6) {
+    bpf_skb_load_bytes(skb, 24, rec.address, 16);
+  } else {
+    bpf_skb_load_bytes(skb, 16, rec.address, 4);
+  }
+  rec.verdict = AM_VERDICT_DENIED;
+  rec.policy = session->policy;
+  rec.rule = AM_NET_BY_ROUTE;
   emit(&rec);
   return 0;
 }

@@ -36,6 +36,7 @@ struct am_net_rule {
 #define AM_NET_BY_POSTURE 0xfffffffeu /* isolate */
 #define AM_NET_BY_FAILURE 0xfffffffdu /* something that must be there is not */
 #define AM_NET_BY_KIND 0xfffffffcu    /* a socket whose traffic no hook sees */
+#define AM_NET_BY_ROUTE 0xfffffffbu   /* a packet that leads elsewhere than what was judged */
 
 /* Keys of the longest-prefix map: number and family count as the first 64 bits of the prefix. */
 struct am_net_key {

@@ -264,9 +264,13 @@ absl::Status NetworkGate::OpenAddress(uint64_t cgroup_id, absl::string_view name
   absl::Status published;
   if (known != names.end()) {
     known->until_ns = std::max(known->until_ns, expires_boot_ns);
-  } else if (names.size() >= kNamesPerAddress) {
-    published = absl::ResourceExhaustedError("too many names lead to this address");
   } else {
+    // Many names of one content network: those that would go first make room.
+    if (names.size() >= kNamesPerAddress) {
+      names.erase(std::min_element(names.begin(), names.end(), [](const OpenName& a, const OpenName& b) {
+        return a.until_ns < b.until_ns;
+      }));
+    }
     names.push_back({*normalised, expires_boot_ns});
   }
   if (published.ok()) published = Publish(cgroup_id, session, reached);
@@ -344,7 +348,8 @@ v1::Judgement NetworkGate::Describe(uint64_t cgroup_id, const KernelVerdict& ver
                                     const policy::Subject& subject) const {
   const std::shared_ptr<const policy::Snapshot> snapshot = SnapshotOf(cgroup_id, verdict.policy);
   v1::Judgement out;
-  const bool by_layer = verdict.rule != AM_NET_BY_FAILURE && verdict.rule != AM_NET_BY_KIND;
+  const bool by_layer =
+      verdict.rule != AM_NET_BY_FAILURE && verdict.rule != AM_NET_BY_KIND && verdict.rule != AM_NET_BY_ROUTE;
   if (by_layer && snapshot != nullptr && verdict.layer < snapshot->layers().size()) {
     const policy::CompiledLayer& layer = snapshot->layers()[verdict.layer];
     policy::Verdict said;
@@ -364,6 +369,10 @@ v1::Judgement NetworkGate::Describe(uint64_t cgroup_id, const KernelVerdict& ver
     out = policy::BuiltinDenial(
         "sockets that no rule can hold",
         "the policy denies connections, and what this kind of socket sends is not judged");
+  } else if (verdict.rule == AM_NET_BY_ROUTE) {
+    out = policy::BuiltinDenial(
+        "packets with a way of their own",
+        "a route in the packet, or the device that it is bound to, leads elsewhere than what was judged");
   } else {
     out = policy::BuiltinDenial("network rules", "they could not be looked at, so everything is denied");
   }

@@ -161,7 +161,7 @@ absl::Status NetworkProbe::AttachInet(int cgroup_fd, Links& links) {
       {progs.sendmsg4, "sendmsg4"},         {progs.sendmsg6, "sendmsg6"},
       {progs.sock_create, "sock_create"},   {progs.recvmsg4, "recvmsg4"},
       {progs.recvmsg6, "recvmsg6"},         {progs.getpeername4, "getpeername4"},
-      {progs.getpeername6, "getpeername6"},
+      {progs.getpeername6, "getpeername6"}, {progs.egress, "egress"},
   };
   for (const auto& [program, part] : judging) {
     RETURN_IF_ERROR(AttachOne(program, cgroup_fd, part, links));

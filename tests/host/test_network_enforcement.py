@@ -108,6 +108,32 @@ def test_what_is_not_allowed_is_denied_in_every_spelling(daemon, work, python, s
     assert daemon.run(*python(script, address, port), cwd=work, options=("--policy", "observe")).out == b"done\n"
 
 
+# A routing header of segments: the packet goes to the first station, the judged destination is the last one.
+ROUTED = """
+s = new(socket.SOCK_DGRAM)
+    route = struct.pack('BBBBBBH', 0, 4, 4, 1, 1, 0, 0) + 2 * socket.inet_pton(socket.AF_INET6, '::1')
+    s.setsockopt(socket.IPPROTO_IPV6, 57, route)
+    s.sendto(b'x', (address, port))
+""".strip()
+
+
+def test_a_packet_with_a_route_of_its_own_is_not_sent(daemon, work, python, server):
+    port = server("::1")
+    words = python(TRY.replace("{act}", ROUTED), "::1", port)
+    for rules, expected in ((ONLY_TWO.replace("127.0.0.2", "'::1'"), "EPERM"), ("", "done")):
+        result = daemon.run(*words, cwd=work, options=policy(work, rules, default="deny" if rules else "allow"))
+        assert result.out.decode().split() == [expected], (rules, result)
+        rows = select(daemon.events(result.name), kind="send", enforced=True)
+        if not rules:
+            assert rows == []
+            continue
+        row = one(rows)
+        assert (row["rule"], row["mechanism"], row["errno_name"]) == ("packets with a way of their own", "cgroup_bpf", "EPERM")
+    plain = python(TRY.replace("{act}", "new(socket.SOCK_DGRAM).sendto(b'x', (address, port))"), "::1", port)
+    allowed = daemon.run(*plain, cwd=work, options=policy(work, ONLY_TWO.replace("127.0.0.2", "'::1'"), default="deny"))
+    assert allowed.out == b"done\n", allowed
+
+
 def test_ports_and_protocols_are_told_apart(daemon, work, python, server):
     port = server("127.0.0.2")
     rules = f"network_rules: [{{name: some, cidrs: [127.0.0.2], ports: ['{port}-{port}'], protocol: udp, decision: allow}}]\n"
