@@ -41,8 +41,12 @@ static __always_inline int has_route4(struct __sk_buff *skb, am_u8 version_and_w
   am_u8 options[IPV4_OPTIONS_MAX] = {};
   am_u32 length = ((am_u32)(version_and_words & 15) - 5) * 4;
   int found = 0;
-  if (length == 0) return 0;
-  if (length > IPV4_OPTIONS_MAX || bpf_skb_load_bytes(skb, 20, options, length)) return 1;
+  /* Two comparisons of the same register, which older verifiers follow. */
+  if (length < 4) return 0;
+  barrier_var(length);
+  if (length > IPV4_OPTIONS_MAX) return 1;
+  barrier_var(length);
+  if (length < 4 || bpf_skb_load_bytes(skb, 20, options, length)) return 1;
 #pragma unroll
   for (int i = 0; i < IPV4_OPTIONS_MAX; ++i) found |= (options[i] == IPV4_LSRR) | (options[i] == IPV4_SSRR);
   return found;

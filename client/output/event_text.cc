@@ -63,13 +63,15 @@ std::string DnsText(const v1::Dns& dns) {
                       bare ? Printable(dns.rcode()) : absl::StrJoin(answers, ", "));
 }
 
+std::string GapText(const v1::SessionChange& change) {
+  if (change.gap_ns() == 0) return "nothing was recorded for a time that is not known";
+  return absl::StrCat("nothing was recorded for ", ShortDuration(absl::Nanoseconds(change.gap_ns())));
+}
+
 std::string ChangeText(const v1::SessionChange& change) {
   if (change.what() == v1::SessionChange::ADOPTED && !change.detail().empty())
     return Printable(change.detail());
-  std::string text =
-      change.what() == v1::SessionChange::GAP
-          ? absl::StrCat("nothing was recorded for ", ShortDuration(absl::Nanoseconds(change.gap_ns())))
-          : ChangeName(change.what());
+  std::string text = change.what() == v1::SessionChange::GAP ? GapText(change) : ChangeName(change.what());
   for (char& c : text) c = c == '_' ? ' ' : c;
   if (absl::StartsWith(change.detail(), text + " ")) return Printable(change.detail());  // "ended while ..."
   return change.detail().empty() ? text : absl::StrCat(text, ": ", Printable(change.detail()));

@@ -122,6 +122,8 @@ TEST_CASE("what happened to a session is said once") {
         "ended while the daemon was away");
   CHECK(text(v1::SessionChange::ENDED, "its last process ended") == "ended: its last process ended");
   CHECK(text(v1::SessionChange::ADOPTED, "found again by its cgroup") == "found again by its cgroup");
+  CHECK(text(v1::SessionChange::GAP, "the daemon was away") ==
+        "nothing was recorded for a time that is not known: the daemon was away");
   event.mutable_session_change()->set_gap_ns(2'500'000'000);
   CHECK(text(v1::SessionChange::GAP, "the daemon was away") ==
         "nothing was recorded for 2.5s: the daemon was away");

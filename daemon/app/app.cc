@@ -168,9 +168,9 @@ absl::Status App::StartSessions() {
   policies_->SetJudgesNames(observation_->names() != nullptr);
   sessions_->Recover(observation_->daemon_lost_ns());
   observation_->DropEarlier();
-  observation_->TakeOverListeners(
+  sessions_->MarkLostListeners(observation_->TakeOverListeners(
       [this](uint64_t cgroup) { return !sessions_->SessionOfCgroup(cgroup).empty(); },
-      [this](uint64_t cgroup) { return policies_->GateOf(sessions_->SessionOfCgroup(cgroup)); });
+      [this](uint64_t cgroup) { return policies_->GateOf(sessions_->SessionOfCgroup(cgroup)); }));
   observation_->RemoveOldRules();
   return absl::OkStatus();
 }

@@ -213,10 +213,11 @@ void ObservationSet::RemoveOldRules() {
   if (lsm_ != nullptr) lsm_->KeepOwn();
 }
 
-void ObservationSet::TakeOverListeners(
+std::set<uint64_t> ObservationSet::TakeOverListeners(
     const std::function<bool(uint64_t)>& is_session,
     const std::function<std::shared_ptr<Gate>(uint64_t cgroup_id)>& gate_of) {
-  if (holder_ == nullptr) return;
+  std::set<uint64_t> served;
+  if (holder_ == nullptr) return served;
   for (HolderClient::Held& held : holder_->TakeHeld()) {
     absl::Status taken = absl::NotFoundError("not a session any more");
     if (notify_ != nullptr && is_session(held.cgroup_id)) {
@@ -228,12 +229,16 @@ void ObservationSet::TakeOverListeners(
       VerifyExecs(held.cgroup_id, kLenient);
       taken = notify_->AddListener(held.cgroup_id, std::move(held.listener), gate);
     }
-    if (!taken.ok()) holder_->Remove(held.cgroup_id).IgnoreError();
+    if (taken.ok())
+      served.insert(held.cgroup_id);
+    else
+      holder_->Remove(held.cgroup_id).IgnoreError();
   }
   // Those of sessions that could not be taken over stay with the holder, which denies what they ask.
   for (const uint64_t cgroup_id : holder_->GroupsLeft()) {
     if (!is_session(cgroup_id)) RemoveGroup(cgroup_id);
   }
+  return served;
 }
 
 void ObservationSet::RemoveGroup(uint64_t cgroup_id) {

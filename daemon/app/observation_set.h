@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,9 +41,10 @@ class ObservationSet : public Observation {
       std::function<void(uint64_t cgroup_id, v1::Source source, absl::string_view why, uint64_t calls)>;
   // Records go to the sink from now on.
   void Start(RecordSink& sink, const Clock& clock, const Resolver::Options& resolver, Unseen unseen);
-  // Serves the listeners that the holder kept, of those cgroups that are still sessions.
-  void TakeOverListeners(const std::function<bool(uint64_t cgroup_id)>& is_session,
-                         const std::function<std::shared_ptr<Gate>(uint64_t cgroup_id)>& gate_of);
+  // Serves the listeners that the holder kept, of those cgroups that are still sessions; these cgroups.
+  std::set<uint64_t> TakeOverListeners(
+      const std::function<bool(uint64_t cgroup_id)>& is_session,
+      const std::function<std::shared_ptr<Gate>(uint64_t cgroup_id)>& gate_of);
   // What an earlier daemon left for sessions that are none any more.
   void RemoveOldRules();
   // CLOCK_BOOTTIME at which the daemon before this one was lost; 0 = not known.

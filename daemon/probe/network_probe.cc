@@ -35,19 +35,22 @@ absl::StatusOr<std::unique_ptr<NetworkProbe>> NetworkProbe::Create(BpfRing& ring
 
 // What the kernel cannot judge it may still be able to record.
 absl::Status NetworkProbe::LoadInet() {
-  const auto load = [this](bool enforce) {
+  const auto load = [this](bool enforce, bool packets) {
     return LoadSkeleton<network_bpf>("network programs", [&](network_bpf* bpf) {
       bpf->rodata->net_enforce = enforce ? 1 : 0;
+      bpf_program__set_autoload(bpf->progs.egress, packets);
       return ring_.Share(bpf);
     });
   };
-  auto judging = load(true);
+  auto judging = load(true, true);
+  packets_ = judging.status();
+  if (!judging.ok()) judging = load(true, false);
   if (judging.ok()) {
     inet_ = std::move(*judging);
     return absl::OkStatus();
   }
   enforceable_ = judging.status();
-  ASSIGN_OR_RETURN(inet_, load(false));
+  ASSIGN_OR_RETURN(inet_, load(false, false));
   return absl::OkStatus();
 }
 
@@ -131,6 +134,7 @@ absl::Status NetworkProbe::Attach(RecordSink& sink) {
     return status;
   }
   inactive_ = AttachUnix(base_cgroup_fd_, links_);
+  if (!packets_.ok()) inactive_.push_back(absl::StrCat("packets: ", packets_.message()));
   return absl::OkStatus();
 }
 
@@ -164,6 +168,7 @@ absl::Status NetworkProbe::AttachInet(int cgroup_fd, Links& links) {
       {progs.getpeername6, "getpeername6"}, {progs.egress, "egress"},
   };
   for (const auto& [program, part] : judging) {
+    if (program == progs.egress && !packets_.ok()) continue;
     RETURN_IF_ERROR(AttachOne(program, cgroup_fd, part, links));
     links.back().denies = true;
   }

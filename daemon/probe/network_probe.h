@@ -75,6 +75,7 @@ class NetworkProbe : public Probe {
   const int base_cgroup_fd_;
   UniqueSkeleton<network_bpf> inet_;
   UniqueSkeleton<unix_bpf> unix_;
+  absl::Status packets_;  // whether packets that have a route of their own are stopped
   absl::Status unix_status_;
   Links links_;
   std::map<uint64_t, Links> own_links_;  // by cgroup

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -94,6 +95,9 @@ class SessionManager : public EventSink {
 
   // When the daemon stops: ends what is empty, or never began; the others go on without it.
   void EndEmpty();
+
+  // After Recover: what sessions that are none of these say of their listener is over.
+  void MarkLostListeners(const std::set<uint64_t>& served_cgroups);
 
   // Which session a record's cgroup means: its id, or empty.
   std::string SessionOfCgroup(uint64_t cgroup_id) const;

@@ -88,4 +88,17 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
   OnCgroupChange(state);
 }
 
+// The daemon and the holder were lost together.
+void SessionManager::MarkLostListeners(const std::set<uint64_t>& served_cgroups) {
+  for (const auto& [cgroup_id, state] : by_cgroup_) {
+    if (served_cgroups.count(cgroup_id) != 0) continue;
+    constexpr char kLost[] =
+        "its listener was lost with the daemon and its holder: calls that it was asked about fail with "
+        "ENOSYS";
+    if (!SetSource(state, v1::NOTIFY, absl::UnavailableError(kLost))) continue;
+    Emit(*state, v1::SessionChange::SOURCE_INACTIVE, absl::StrCat("notify: ", kLost));
+    Save(state);
+  }
+}
+
 }  // namespace agentmon

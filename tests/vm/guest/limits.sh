@@ -18,8 +18,12 @@ END
 run_limited() {
   local name=$1 limits=$2; shift 2
   limits_policy "$name" "$limits"
+  local status=0
   systemd-run --quiet --collect --pipe --wait --unit="client-$name" -p User=dev -p PAMName=login \
-    agentmon run --name "$name" --policy "$LIMITS/$name.yaml" -- "$@"
+    agentmon run --name "$name" --policy "$LIMITS/$name.yaml" -- "$@" || status=$?
+  # What it has hit and used is stored with its end, which comes a moment after that of its command.
+  wait_for 30 no_session "$name" >&2
+  return $status
 }
 # begin_limited NAME LIMITS: a session that sleeps until it is stopped.
 begin_limited() {
