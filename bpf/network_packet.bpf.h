@@ -14,9 +14,6 @@
 #define NEXTHDR_HOP 0 /* <net/ipv6.h> */
 #define NEXTHDR_ROUTING 43
 #define NEXTHDR_DEST 60
-#define IPV4_LSRR 131 /* <linux/ip.h>: source routes */
-#define IPV4_SSRR 137
-#define IPV4_OPTIONS_MAX 40
 #define EXTENSIONS_MAX 4
 
 /* A routing header names further stations, and the address in the header proper is the first of them. */
@@ -35,22 +32,8 @@ static __always_inline int has_route6(struct __sk_buff *skb) {
   return 1;
 }
 
-/* Bytes that look like a source route are taken for one, wherever they stand: programs have no other use for
- * options. */
-static __always_inline int has_route4(struct __sk_buff *skb, am_u8 version_and_words) {
-  am_u8 options[IPV4_OPTIONS_MAX] = {};
-  am_u32 length = ((am_u32)(version_and_words & 15) - 5) * 4;
-  int found = 0;
-  /* Two comparisons of the same register, which older verifiers follow. */
-  if (length < 4) return 0;
-  barrier_var(length);
-  if (length > IPV4_OPTIONS_MAX) return 1;
-  barrier_var(length);
-  if (length < 4 || bpf_skb_load_bytes(skb, 20, options, length)) return 1;
-#pragma unroll
-  for (int i = 0; i < IPV4_OPTIONS_MAX; ++i) found |= (options[i] == IPV4_LSRR) | (options[i] == IPV4_SSRR);
-  return found;
-}
+/* Of options the source routes matter; programs have no other use for any. */
+static __always_inline int has_options4(am_u8 version_and_words) { return (version_and_words & 15) > 5; }
 
 /* A packet for this host that is bound to another device leaves the host. */
 static __always_inline int goes_astray(struct __sk_buff *skb) {
@@ -63,7 +46,7 @@ static __always_inline int goes_astray(struct __sk_buff *skb) {
   if (skb->protocol == bpf_htons(ETH_P_IP)) {
     am_u8 version_and_words = 0, to = 0;
     if (bpf_skb_load_bytes(skb, 0, &version_and_words, 1) || bpf_skb_load_bytes(skb, 16, &to, 1)) return 1;
-    return has_route4(skb, version_and_words) || (leaves && to == 127);
+    return has_options4(version_and_words) || (leaves && to == 127);
   }
   return 0;
 }
