@@ -89,7 +89,7 @@ void RemovePins(const std::string& directory) {
   std::vector<std::string> names = NamesIn(directory);
   std::stable_partition(names.begin(), names.end(),
                         [](const std::string& name) { return absl::StartsWith(name, "on_"); });
-  for (const std::string& name : names) unlink((directory + "/" + name).c_str());
+  for (const std::string& name : names) unlink(absl::StrCat(directory, "/", name).c_str());
   rmdir(directory.c_str());
 }
 
