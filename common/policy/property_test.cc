@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/policy/kernel_view.h"
+#include "common/policy/testing/random.h"
 #include "common/policy/testing/reference.h"
 #include "common/policy/testing/snapshots.h"
 
@@ -35,26 +36,6 @@ struct LayerText {
   }
 };
 using Layers = std::vector<LayerText>;
-
-class Random {
- public:
-  explicit Random(uint64_t seed) : engine_(seed) {}
-  uint32_t Below(uint32_t n) { return static_cast<uint32_t>(engine_() % n); }
-  bool OneIn(uint32_t n) { return Below(n) == 0; }
-  template <size_t N>
-  std::string Of(const char* const (&list)[N]) {
-    return list[Below(N)];
-  }
-  template <size_t N>
-  std::string Some(const char* const (&list)[N]) {
-    std::vector<std::string> out;
-    for (uint32_t n = 1 + Below(2); n > 0; --n) out.push_back(absl::StrCat("\"", Of(list), "\""));
-    return absl::StrCat("[", absl::StrJoin(out, ", "), "]");
-  }
-
- private:
-  std::mt19937_64 engine_;
-};
 
 constexpr const char* kPathPatterns[] = {"/srv/**",       "/srv/a",         "/srv/a/**",
                                          "**/.env",       "**/*.pem",       "/srv/*/b",

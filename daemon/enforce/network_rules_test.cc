@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/policy/evaluate.h"
+#include "common/policy/testing/random.h"
 #include "common/policy/testing/snapshots.h"
 
 namespace agentmon {
@@ -142,25 +143,6 @@ TEST_CASE("equal lists are kept once, and equal policies have equal fingerprints
   CHECK(one->Fingerprint() != other->Fingerprint());
 }
 
-class Random {
- public:
-  explicit Random(uint64_t seed) : engine_(seed) {}
-  uint32_t Below(uint32_t n) { return static_cast<uint32_t>(engine_() % n); }
-  template <size_t N>
-  std::string Of(const char* const (&list)[N]) {
-    return list[Below(N)];
-  }
-  template <size_t N>
-  std::string Some(const char* const (&list)[N]) {
-    std::vector<std::string> out;
-    for (uint32_t n = 1 + Below(2); n > 0; --n) out.push_back(absl::StrCat("\"", Of(list), "\""));
-    return absl::StrCat("[", absl::StrJoin(out, ", "), "]");
-  }
-
- private:
-  std::mt19937_64 engine_;
-};
-
 constexpr const char* kCidrs[] = {"10.0.0.0/8", "10.1.0.0/16", "10.1.2.3",     "0.0.0.0/0",    "::/0",
                                   "fd00::/8",   "127.0.0.0/9", "10.128.0.0/9", "fd00::5",      "::1",
                                   "127.0.0.1",  "10.1.2.0/24", "8.0.0.0/7",    "2001:db8::/32"};
@@ -174,7 +156,7 @@ constexpr const char* kPorts[] = {"22", "443", "400-500", "1-65535"};
 constexpr const char* kDecisions[] = {"allow", "allow", "deny", "deny", "ask", "audit"};
 constexpr const char* kPostures[] = {"monitor", "warn", "enforce", "enforce", "enforce", "isolate"};
 
-std::string RandomLayer(Random& r, bool base) {
+std::string RandomLayer(policy::Random& r, bool base) {
   std::string text;
   if (r.Below(3) == 0) absl::StrAppend(&text, "posture: ", r.Of(kPostures), "\n");
   if (base && r.Below(2) == 0) absl::StrAppend(&text, "defaults: {network: ", r.Of(kDecisions), "}\n");
@@ -201,7 +183,7 @@ TEST_CASE("random policies: the lists and Evaluate agree on answer, layer and ru
   const uint64_t seed = Setting("AGENTMON_PROPERTY_SEED", std::random_device()());
   const uint64_t cases = Setting("AGENTMON_PROPERTY_CASES", 20'000);
   INFO("AGENTMON_PROPERTY_SEED=" << seed);
-  Random r(seed);
+  policy::Random r(seed);
   uint64_t denied = 0, allowed = 0;
   for (uint64_t done = 0; done < cases;) {
     std::vector<TestLayer> layers = {Layer(LayerKind::kBase, RandomLayer(r, true))};
