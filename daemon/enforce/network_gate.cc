@@ -71,25 +71,27 @@ absl::Status NetworkGate::SetPolicy(uint64_t cgroup_id, std::shared_ptr<const po
   absl::StatusOr<NetworkRules> rules = CompileNetworkRules(*snapshot);
   absl::MutexLock lock(&mutex_);
   Sweep();
-  const auto it = sessions_.find(cgroup_id);
-  const auto set = [&]() -> absl::Status {
-    RETURN_IF_ERROR(rules.status());
-    ASSIGN_OR_RETURN(std::shared_ptr<const Stored> stored, Store(std::move(*rules)));
-    Version version{std::move(stored), std::move(snapshot), 0};
-    if (it != sessions_.end()) return Switch(cgroup_id, it->second, std::move(version));
-    ASSIGN_OR_RETURN(const uint32_t slot, maps_->AddSession(cgroup_id));
-    Session& session = sessions_[cgroup_id];
-    session.slot = slot;
-    session.current = std::move(version);
-    Point(session);
-    return absl::OkStatus();
-  };
-  const absl::Status done = set();
-  if (!done.ok() && it != sessions_.end()) {
+  const absl::Status done =
+      rules.ok() ? SetRules(cgroup_id, std::move(*rules), std::move(snapshot)) : rules.status();
+  if (const auto it = sessions_.find(cgroup_id); !done.ok() && it != sessions_.end()) {
     it->second.closed = true;
     Point(it->second);
   }
   return done;
+}
+
+absl::Status NetworkGate::SetRules(uint64_t cgroup_id, NetworkRules rules,
+                                   std::shared_ptr<const policy::Snapshot> snapshot) {
+  ASSIGN_OR_RETURN(std::shared_ptr<const Stored> stored, Store(std::move(rules)));
+  Version version{std::move(stored), std::move(snapshot), 0};
+  if (const auto it = sessions_.find(cgroup_id); it != sessions_.end())
+    return Switch(cgroup_id, it->second, std::move(version));
+  ASSIGN_OR_RETURN(const uint32_t slot, maps_->AddSession(cgroup_id));
+  Session& session = sessions_[cgroup_id];
+  session.slot = slot;
+  session.current = std::move(version);
+  Point(session);
+  return absl::OkStatus();
 }
 
 // The first word of the session's place: what a program sees of all this.

@@ -86,6 +86,9 @@ class NetworkGate : public NameGate {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Publish(uint64_t cgroup_id, Session& session, const policy::Address& address)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status SetRules(uint64_t cgroup_id, NetworkRules rules,
+                        std::shared_ptr<const policy::Snapshot> snapshot)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Switch(uint64_t cgroup_id, Session& session, Version version)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Point(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
