@@ -172,6 +172,7 @@ absl::Status App::StartSessions() {
       [this](uint64_t cgroup) { return !sessions_->SessionOfCgroup(cgroup).empty(); },
       [this](uint64_t cgroup) { return policies_->GateOf(sessions_->SessionOfCgroup(cgroup)); }));
   observation_->RemoveOldRules();
+  sessions_->ThawRecovered();
   return absl::OkStatus();
 }
 
