@@ -149,7 +149,6 @@ void HolderProcess::OnNewcomer() {
   UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
   if (!process.valid()) return;
   waits_for_first_ = false;
-  patient_until_ns_ = 0;
   losses_.OnDaemon();
   // From here on the daemon reads them.
   for (auto& [cgroup_id, group] : groups_) WakeForGroup(cgroup_id, group);
@@ -242,10 +241,13 @@ void HolderProcess::OnDaemonGone() {
 
 void HolderProcess::OnPatienceOver() {
   patient_until_ns_ = 0;
-  losses_.OnLoss(NowNs());  // first: an agent that is to stand still sees no denial
+  // First: an agent that is to stand still sees no denial.
+  if (!daemon_.valid()) losses_.OnLoss(NowNs());
+  // Also those that a daemon which is just starting has not come to.
   for (auto& [cgroup_id, held] : listeners_) {
     if (held.closed && held.server == Server::kHolder) Serve(cgroup_id, held, Server::kHolder);
   }
+  if (daemon_.valid()) return;  // it reads the groups, and is watched over
   for (const auto& [cgroup_id, group] : groups_)
     Watch(epoll_.get(), EPOLL_CTL_MOD, group.fd.get(), EPOLLIN, cgroup_id | kGroupBit);
 }

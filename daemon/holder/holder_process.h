@@ -82,7 +82,7 @@ class HolderProcess {
   void WakeForGroup(uint64_t cgroup_id, Group& group);
   void LookAtGroup(uint64_t cgroup_id, Group& group);
   void OnPatienceOver();
-  // No daemon, and the time is not over in which one may come.
+  // The last daemon was lost, and the time is not over in which the next may come and take over.
   bool Patient() const { return patient_until_ns_ != 0; }
   void Drop(uint64_t cgroup_id);
   void DropListener(uint64_t cgroup_id);

@@ -254,9 +254,12 @@ def test_why_tells_agent_and_user_what_was_stopped(daemon, work):
     am = f"{daemon.bin}/agentmon --socket {daemon.socket}"
     result = daemon.run("sh", "-c", f"cat secret/f; {am} why; {am} why --json", cwd=work, options=policy(work, SECRET))
     text, row = result.out.decode().rsplit("\n{", 1)[0], json.loads("{" + result.out.decode().rsplit("\n{", 1)[1])
-    for words in (f"open {work}/secret/f: Operation not permitted", "no-secret, ./p.yaml:5", f"not {work}/secret/f", "cat, pid"):
+    for words in (f"open {work}/secret/f: Operation not permitted", f"no-secret, {work}/p.yaml:5", f"not {work}/secret/f", "cat, pid"):
         assert words in text, result
     assert row["rule"] == "no-secret" and row["session"] == daemon.session(result.name)["id"]
+    named = json.loads(daemon.am("why", "--session", result.name, "--json", uid=UID).out)
+    assert named["session"] == row["session"]
+    assert daemon.am("why", "--session", "none-of-this-name", uid=UID).status != 0
     outside = daemon.am("why", uid=UID)
     assert outside.status == 0 and b"no-secret" in outside.out
     nothing = daemon.run("sh", "-c", f"cat /nonexistent; {am} why", cwd=work, options=policy(work, SECRET))

@@ -7,26 +7,34 @@ from harness import select, wait_until
 KILLS = int(os.environ.get("AGENTMON_KILLS", "12"))  # 200 by hand: AGENTMON_KILLS=200
 
 # Threads try what the policy denies and what it allows until the file "stop" appears, and keep in "report" how often,
-# what succeeded that should not, what failed that should not and the longest time of one try in milliseconds.
+# what succeeded that should not, what failed that should not, the longest time of one try and by how much a thread that
+# only sleeps was late, in milliseconds.
 LOAD = """
 import json, os, subprocess, sys, threading, time
-secret, report = sys.argv[1], {"denied": 0, "allowed": 0, "leaks": [], "failed": {}, "longest": 0}
+secret, report = sys.argv[1], {"denied": 0, "allowed": 0, "leaks": [], "failed": {}, "longest": 0, "of": "", "late": 0}
 lock = threading.Lock()
 
-def timed(act):
+def timed(act, what=""):
     start = time.monotonic()
     try:
         act()
         error = 0
     except OSError as e:
         error = e.errno
+    took = int((time.monotonic() - start) * 1000)
     with lock:
-        report["longest"] = max(report["longest"], int((time.monotonic() - start) * 1000))
+        if took > report["longest"]: report["longest"], report["of"] = took, what + " " + str(error)
     return error
+
+def pulse():
+    while not os.path.exists("stop"):
+        start = time.monotonic()
+        time.sleep(0.001)
+        with lock: report["late"] = max(report["late"], int((time.monotonic() - start) * 1000))
 
 def deny(what, act):
     while not os.path.exists("stop"):
-        error = timed(act)
+        error = timed(act, what)
         with lock:
             report["denied"] += 1
             if error == 0: report["leaks"].append(what)
@@ -56,7 +64,7 @@ acts = [("read", lambda: open(secret + "/key").close()),
         ("unlink", lambda: os.unlink(secret + "/spare")),
         ("exec", run)]
 threads = [threading.Thread(target=deny, args=a) for a in acts]
-threads += [threading.Thread(target=allow), threading.Thread(target=tell)]
+threads += [threading.Thread(target=t) for t in (allow, tell, pulse)]
 for t in threads: t.start()
 for t in threads: t.join()
 os.pwrite(out, json.dumps(report).ljust(4096).encode(), 0)
@@ -115,10 +123,11 @@ def test_killed_again_and_again_the_daemon_lets_nothing_through(own_daemon, work
         assert process.wait(30) == 0
     result = report(work)
     assert result["leaks"] == []
-    assert result["longest"] < 2000
+    # The machine itself may keep a thread waiting that asks for nothing.
+    assert result["longest"] < 2000 + result["late"], result
     # EACCES and EPERM: what waits while nobody is there is denied; then the directory is there still, or not there.
     assert set(result["failed"]) <= {"13", "1", "2", "17"}
     assert (secret / "key").read_text() == "SECRET\n" and sorted(os.listdir(secret)) == ["key", "program", "spare"]
     rows = own_daemon.events(name)
     assert len(select(rows, kind="session", change="gap")) == KILLS
-    assert select(rows, kind="open", decision="deny")
+    assert select(rows, kind="open", verdict="deny", enforced=True)
