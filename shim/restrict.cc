@@ -56,7 +56,7 @@ absl::StatusOr<CallFamilies> FamiliesOf(const v1::ShimPlan& plan) {
 absl::Status Filter(const v1::AttachResponse& response, const CallFamilies& refuse, Restricted& restricted) {
   restricted.no_listener = "not asked for";
   if (response.notify()) {
-    auto listener = InstallNotifyFilter(refuse, response.plan().ask_exec());
+    auto listener = InstallNotifyFilter(refuse, response.plan().ask_exec(), response.plan().ask_unix());
     if (listener.ok()) {
       restricted.listener = *std::move(listener);
       return absl::OkStatus();
@@ -91,7 +91,8 @@ absl::StatusOr<Restricted> RestrictSelf(const v1::AttachResponse& response,
   // Landlock and seccomp ask for it, without CAP_SYS_ADMIN.
   RETURN_IF_ERROR(SetNoNewPrivileges());
   // Landlock's calls are none that the filter knows, but a later filter could.
-  if (plan.landlock_scope()) RETURN_IF_ERROR(WithContext(EnterScope(LandlockAbi()), "close off the session"));
+  if (plan.landlock_scope())
+    RETURN_IF_ERROR(WithContext(EnterScope(LandlockAbi(), !plan.ask_unix()), "close off the session"));
   // Last: from here on what is mediated waits for the daemon.
   RETURN_IF_ERROR(Filter(response, refuse, restricted));
   return restricted;

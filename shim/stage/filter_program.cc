@@ -9,6 +9,7 @@
 
 #include "common/kernel/call_numbers.h"
 #include "common/kernel/mediated_calls.h"
+#include "common/kernel/socket_calls.h"
 
 namespace agentmon {
 namespace {
@@ -41,6 +42,13 @@ std::vector<ArgTest> TestsOf(const MediatedCall& call) {
   return {{ArgTest::Op::kAnyBit, call.flags, kMediatedOpenFlags}};
 }
 
+// send(2) is a sendto without an address. One that a 4 GiB boundary makes look like that is refused, as all
+// are that nobody was asked about.
+std::vector<ArgTest> TestsOf(const SocketCall& call) {
+  if (call.act != SocketAct::kSendTo) return {};
+  return {{ArgTest::Op::kNotEqual, call.address, 0}};
+}
+
 // Numbers of architectures that share their AUDIT_ARCH (x86-64 and x32) never meet.
 std::map<uint32_t, Calls> CollectCalls(const FilterPlan& plan) {
   std::map<uint32_t, Calls> archs;
@@ -58,6 +66,8 @@ std::map<uint32_t, Calls> CollectCalls(const FilterPlan& plan) {
       if (call.act == FileAct::kExec && !plan.ask_exec) continue;
       add(call.name, {TestsOf(call), SECCOMP_RET_USER_NOTIF});
     }
+    if (!plan.ask_unix) continue;
+    for (const SocketCall& call : kSocketCalls) add(call.name, {TestsOf(call), SECCOMP_RET_USER_NOTIF});
   }
   return archs;
 }

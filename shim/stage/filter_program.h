@@ -19,6 +19,7 @@ struct FilterPlan {
   bool listener = true;
   // Execs are mediated as well.
   bool ask_exec = false;
+  bool ask_unix = false;  // calls that name a socket go to the listener as well
 };
 
 // Architectures that the tables do not know are killed, calls that they do not name are allowed.

@@ -12,6 +12,7 @@
 
 #include "common/kernel/call_numbers.h"
 #include "common/kernel/mediated_calls.h"
+#include "common/kernel/socket_calls.h"
 
 namespace agentmon {
 namespace {
@@ -73,6 +74,17 @@ const MediatedCall* Mediated(const FilterPlan& plan, uint32_t audit, int number,
   return nullptr;
 }
 
+bool NamesSocket(const FilterPlan& plan, uint32_t audit, int number, const uint64_t* args) {
+  if (!plan.ask_unix) return false;
+  for (const CallArch& arch : CallArchs()) {
+    for (const SocketCall& call : kSocketCalls) {
+      if (arch.audit != audit || CallNumber(arch, call.name) != number) continue;
+      return call.act != SocketAct::kSendTo || static_cast<uint32_t>(args[call.address]) != 0;
+    }
+  }
+  return false;
+}
+
 // The same from the tables.
 uint32_t Expected(const FilterPlan& plan, const seccomp_data& data) {
   const auto* args = reinterpret_cast<const uint64_t*>(data.args);
@@ -82,6 +94,7 @@ uint32_t Expected(const FilterPlan& plan, const seccomp_data& data) {
     return told ? SECCOMP_RET_USER_NOTIF : SECCOMP_RET_ERRNO | static_cast<uint32_t>(refused->error);
   }
   if (plan.listener && Mediated(plan, data.arch, data.nr, args) != nullptr) return SECCOMP_RET_USER_NOTIF;
+  if (plan.listener && NamesSocket(plan, data.arch, data.nr, args)) return SECCOMP_RET_USER_NOTIF;
   return SECCOMP_RET_ALLOW;
 }
 
@@ -127,7 +140,9 @@ TEST_CASE("the program answers every call as the tables say") {
   Compare(plan, 80);
   plan.ask_exec = true;
   Compare(plan, 20);
-  plan.listener = plan.ask_exec = false;
+  plan.ask_unix = true;
+  Compare(plan, 20);
+  plan.listener = plan.ask_exec = plan.ask_unix = false;
   Compare(plan, 20);
   CHECK(BuildFilter({All()}).size() < BPF_MAXINSNS / 2);  // 4,096 is the kernel's bound
 }
@@ -147,10 +162,26 @@ TEST_CASE("an architecture without a table is killed") {
   CHECK(Run(BuildFilter({}), data) == SECCOMP_RET_KILL_PROCESS);
 }
 
+TEST_CASE("calls that name a socket are sent to the listener where that is asked for") {
+  const auto answer = [](bool ask, int number, uint64_t address) {
+    seccomp_data data{number, kNative, 0, {}};
+    data.args[4] = address;
+    FilterPlan plan;
+    plan.ask_unix = ask;
+    return Run(BuildFilter(plan), data);
+  };
+  for (const int number : {SYS_connect, SYS_sendmsg, SYS_sendmmsg}) {
+    CHECK(answer(true, number, 0) == SECCOMP_RET_USER_NOTIF);
+    CHECK(answer(false, number, 0) == SECCOMP_RET_ALLOW);
+  }
+  CHECK(answer(true, SYS_sendto, 0x7fff00001000) == SECCOMP_RET_USER_NOTIF);
+  CHECK(answer(true, SYS_sendto, 0) == SECCOMP_RET_ALLOW);  // send(2)
+}
+
 TEST_CASE("without a listener no call is sent to one") {
   seccomp_data data{SYS_unlinkat, kNative, 0, {}};
   CHECK(Run(BuildFilter({}), data) == SECCOMP_RET_USER_NOTIF);
-  CHECK(Run(BuildFilter({All(), false, false}), data) == SECCOMP_RET_ALLOW);
+  CHECK(Run(BuildFilter({All(), false, false, false}), data) == SECCOMP_RET_ALLOW);
 }
 
 }  // namespace agentmon

@@ -35,13 +35,13 @@ absl::StatusOr<int> Install(const FilterPlan& plan) {
 
 }  // namespace
 
-absl::StatusOr<UniqueFd> InstallNotifyFilter(const CallFamilies& refuse, bool ask_exec) {
-  ASSIGN_OR_RETURN(const int fd, Install({refuse, true, ask_exec}));
+absl::StatusOr<UniqueFd> InstallNotifyFilter(const CallFamilies& refuse, bool ask_exec, bool ask_unix) {
+  ASSIGN_OR_RETURN(const int fd, Install({refuse, true, ask_exec, ask_unix}));
   return UniqueFd(fd);
 }
 
 absl::Status InstallRefusingFilter(const CallFamilies& refuse) {
-  return Install({refuse, false, false}).status();
+  return Install({refuse, false, false, false}).status();
 }
 
 }  // namespace agentmon

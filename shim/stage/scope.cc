@@ -21,7 +21,7 @@ absl::Status EnterNarrowDomain() {
 
 }  // namespace
 
-absl::Status EnterScope(int abi) {
+absl::Status EnterScope(int abi, bool abstract_sockets) {
   if (abi < kLandlockReferAbi) {
     return absl::FailedPreconditionError(absl::StrCat("Landlock of this kernel has ABI ", abi,
                                                       ", and closing off a session needs ", kLandlockReferAbi,
@@ -29,7 +29,7 @@ absl::Status EnterScope(int abi) {
   }
   if (abi < kLandlockScopeAbi) return EnterNarrowDomain();
   LandlockRuleset ruleset;
-  ruleset.scoped = kLandlockScopeAbstractUnix | kLandlockScopeSignal;
+  ruleset.scoped = kLandlockScopeSignal | (abstract_sockets ? kLandlockScopeAbstractUnix : 0);
   ASSIGN_OR_RETURN(const UniqueFd fd, MakeLandlockRuleset(ruleset));
   return EnterLandlockDomain(fd);
 }

@@ -9,6 +9,7 @@
 namespace agentmon {
 
 // FailedPrecondition where this kernel's Landlock (`abi`, of LandlockAbi) cannot. After no_new_privs.
-absl::Status EnterScope(int abi);
+// abstract_sockets: keep them inside; else the policy judges them one by one.
+absl::Status EnterScope(int abi, bool abstract_sockets = true);
 
 }  // namespace agentmon
