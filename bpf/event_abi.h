@@ -151,7 +151,7 @@ struct am_unix {
   am_u32 cwd_len;
   am_u32 name_len;
   am_u32 sock_type; /* SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET */
-  am_u32 pad;
+  am_u32 verdict;   /* AM_VERDICT_NONE, or AM_VERDICT_DENIED: nobody had judged it */
 };
 
 /* Not records: what programs and daemon share in maps and iterators. */
@@ -171,6 +171,19 @@ struct am_permit { /* arguments as they were judged: all of them, and those afte
 
 #define AM_PERMIT_CUT 0x1u /* more may follow: it was not judged */
 #define AM_PERMIT_ANY 0x2u /* whatever the arguments: nothing was stopped at that moment */
+
+/* What the name of a thread's next connect or datagrams on a unix socket was found to mean. Such a call goes
+ * to `name`, whatever stands in the program's memory by then. */
+#define AM_UNIX_NAME_MAX 108
+struct am_unix_permit {
+  am_u64 cgroup_id; /* of the session */
+  am_u64 until_ns;  /* CLOCK_BOOTTIME */
+  am_u32 uses;
+  am_u32 error;  /* errno that it fails with, 0 = it goes to `name` */
+  am_u32 after;  /* errno of what comes after the uses, once; 0 = then there is no permit */
+  am_u32 length; /* of name: 1 to AM_UNIX_NAME_MAX */
+  am_u8 name[112];
+};
 
 struct am_verified {       /* a session whose execs need permits */
   am_u64 lenient_until_ns; /* CLOCK_BOOTTIME: before, one without a permit passes */
@@ -205,6 +218,7 @@ AM_ABI_ASSERT(struct am_sock, 88);
 AM_ABI_ASSERT(struct am_sock_result, 96);
 AM_ABI_ASSERT(struct am_unix, 64);
 AM_ABI_ASSERT(struct am_permit, 32);
+AM_ABI_ASSERT(struct am_unix_permit, 144);
 AM_ABI_ASSERT(struct am_verified, 8);
 AM_ABI_ASSERT(struct am_key, 16);
 AM_ABI_ASSERT(struct am_task, 48);

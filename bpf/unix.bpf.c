@@ -1,14 +1,38 @@
 /* Unix sockets of sessions: connect, and datagrams to a named socket. The hooks came with Linux 6.7;
- * libbpf 1.1 does not know their names, the loader sets the attach types. */
+ * libbpf 1.1 does not know their names, the loader sets the attach types.
+ *
+ * In a session whose policy stops some of them, a call needs a permit of the daemon, which has looked its name
+ * up and judged what that leads to. The name is then replaced by one that means just that and that nobody in the
+ * session can change, so that it does not matter what other threads do meanwhile. */
 #include "path_walk.bpf.h"
 #include "ring.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-#define SUN_PATH_MAX 108
+#define SUN_PATH_MAX AM_UNIX_NAME_MAX
 #define SUN_PATH_OFFSET 2 /* of sun_path in sockaddr_un */
 
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
+extern int bpf_sock_addr_set_sun_path(struct bpf_sock_addr_kern *sa_kern, const am_u8 *sun_path,
+                                      am_u32 sun_path__sz) __ksym;
+
+#define EACCES 13
+
+/* Sessions in which a call needs a permit, by cgroup. */
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, AM_SESSIONS_MAX);
+  __type(key, am_u64);
+  __type(value, am_u32);
+} unix_judged SEC(".maps");
+
+/* By thread. One that has no room any more is a call that is refused. */
+struct {
+  __uint(type, BPF_MAP_TYPE_LRU_HASH);
+  __uint(max_entries, 4096);
+  __type(key, am_u32);
+  __type(value, struct am_unix_permit);
+} unix_permits SEC(".maps");
 
 /* Absolute and abstract names need no directory: they take the small record. */
 struct unix_small {
@@ -45,7 +69,7 @@ static __always_inline void fill_unix(struct am_unix *rec, struct task_struct *t
   rec->h.flags = AM_F_AS_ASKED | AM_F_REVERSED;
   rec->cwd_len = 0;
   rec->sock_type = ctx->type;
-  rec->pad = 0;
+  rec->verdict = bpf_map_lookup_elem(&unix_judged, &session) ? AM_VERDICT_DENIED : AM_VERDICT_NONE;
 }
 
 static __always_inline am_u64 put_name(am_u8 *out, struct unix_name *name) {
@@ -86,10 +110,8 @@ static __always_inline void emit_large(struct bpf_sock_addr *ctx, struct task_st
   bpf_ringbuf_submit(s, wake_flags());
 }
 
-static __always_inline void on_unix(struct bpf_sock_addr *ctx, am_u16 type) {
-  struct task_struct *task = (void *)bpf_get_current_task();
-  am_u64 session = task_ancestor_id(task);
-  if (!is_session(session)) return;
+static __always_inline void record(struct bpf_sock_addr *ctx, struct task_struct *task, am_u64 session,
+                                   am_u16 type) {
   struct unix_name name;
   read_name(ctx, &name);
   if (name.first == '/' || name.first == 0) {
@@ -99,14 +121,56 @@ static __always_inline void on_unix(struct bpf_sock_addr *ctx, am_u16 type) {
   }
 }
 
-SEC("cgroup/connect4")
-int connect_unix(struct bpf_sock_addr *ctx) {
-  on_unix(ctx, AM_UNIX_CONNECT);
+/* The permit has one use less. */
+static __always_inline void use_up(struct am_unix_permit *permit, am_u32 thread) {
+  if (permit->uses > 1) {
+    --permit->uses;
+  } else if (permit->after) {
+    permit->uses = 1;
+    permit->error = permit->after;
+    permit->after = 0;
+  } else {
+    bpf_map_delete_elem(&unix_permits, &thread);
+  }
+}
+
+/* Not recorded here: who gave the permit has recorded it. 0 = there is none; else what the hook answers. */
+static __always_inline int use_permit(struct bpf_sock_addr *ctx, struct task_struct *task, am_u64 session,
+                                      int *answer) {
+  am_u32 thread = BPF_CORE_READ(task, pid);
+  struct am_unix_permit *permit = bpf_map_lookup_elem(&unix_permits, &thread);
+  if (!permit || permit->cgroup_id != session || permit->until_ns < bpf_ktime_get_boot_ns()) return 0;
+  am_u32 error = permit->error, length = permit->length;
+  if (!error) {
+    if (length < 1 || length > AM_UNIX_NAME_MAX) return 0;
+    if (bpf_sock_addr_set_sun_path(bpf_cast_to_kern_ctx(ctx), permit->name, length)) return 0;
+    *answer = 1;
+  } else {
+    bpf_set_retval(error > 4095 ? -EACCES : -(int)error);
+    *answer = 0;
+  }
+  use_up(permit, thread);
   return 1;
 }
 
-SEC("cgroup/sendmsg4")
-int sendmsg_unix(struct bpf_sock_addr *ctx) {
-  on_unix(ctx, AM_UNIX_SEND);
-  return 1;
+/* 1 = go on. */
+static __always_inline int on_unix(struct bpf_sock_addr *ctx, am_u16 type) {
+  struct task_struct *task = (void *)bpf_get_current_task();
+  am_u64 session = task_ancestor_id(task);
+  if (!is_session(session)) return 1;
+  if (!bpf_map_lookup_elem(&unix_judged, &session)) {
+    record(ctx, task, session, type);
+    return 1;
+  }
+  int answer = 0;
+  if (use_permit(ctx, task, session, &answer)) return answer;
+  record(ctx, task, session, type);
+  bpf_set_retval(-EACCES);
+  return 0;
 }
+
+SEC("cgroup/connect4")
+int connect_unix(struct bpf_sock_addr *ctx) { return on_unix(ctx, AM_UNIX_CONNECT); }
+
+SEC("cgroup/sendmsg4")
+int sendmsg_unix(struct bpf_sock_addr *ctx) { return on_unix(ctx, AM_UNIX_SEND); }

@@ -59,7 +59,7 @@ int ErrorOfExec(const std::string& path) {
   return error;
 }
 
-int ErrorOfConnect(const std::string& path) {
+int ErrorOfUnix(const std::string& path, int type) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) return ENAMETOOLONG;
@@ -68,9 +68,11 @@ int ErrorOfConnect(const std::string& path) {
   if (abstract) address.sun_path[0] = '\0';
   const auto size =
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() + (abstract ? 0 : 1));
-  const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const UniqueFd fd(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return errno;
-  return ErrorOf(connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size));
+  const auto* to = reinterpret_cast<const sockaddr*>(&address);
+  if (type == SOCK_DGRAM) return ErrorOf(sendto(fd.get(), "", 0, 0, to, size));
+  return ErrorOf(connect(fd.get(), to, size));
 }
 
 // "127.0.0.1:80"
@@ -194,7 +196,9 @@ int TryCanary(const v1::Canary& canary, pid_t outsider) {
       if (const auto family = ParseCallFamily(subject)) return ErrorOfCall(*family);
       break;
     case v1::Canary::UNIX_CONNECT:
-      return ErrorOfConnect(subject);
+      return ErrorOfUnix(subject, SOCK_STREAM);
+    case v1::Canary::UNIX_SEND:
+      return ErrorOfUnix(subject, SOCK_DGRAM);
     case v1::Canary::CONNECT:
       return ErrorOfInet(subject, SOCK_STREAM);
     case v1::Canary::SEND:

@@ -63,6 +63,7 @@ enum UnixOp : uint32_t {
   kUnixSendto = 1u << 3
 };
 constexpr uint32_t kAllUnixOps = 0xf;
+constexpr uint32_t kJudgedUnixOps = kUnixConnect | kUnixSendto;  // those that can be stopped
 
 // One bit for a name; 0 for an unknown one. "*" is all. Aliases: truncate and xattr are write, sendmsg is
 // sendto.

@@ -92,6 +92,19 @@ std::string App::MakeCanary(const std::string& runtime_dir, absl::string_view na
   return "";
 }
 
+// Empty names: they could not be made, and nothing would prove the control.
+UnixCanaries App::MakeCanarySockets() {
+  absl::Status made = PrepareDirectory(config_.runtime_dir + "/unix", 0711);
+  absl::StatusOr<CanarySockets> sockets = CanarySockets::Create(config_.runtime_dir + "/canary");
+  if (made.ok()) made = sockets.status();
+  if (!made.ok()) {
+    LogWarning("make the sockets of the self-test: ", made.message());
+    return {};
+  }
+  canary_sockets_.emplace(*std::move(sockets));
+  return canary_sockets_->names();
+}
+
 absl::Status App::WatchSignals() {
   for (const int signal : {SIGTERM, SIGINT}) {
     RETURN_IF_ERROR(loop_->OnSignal(signal, [this] { loop_->Quit(); }));
@@ -129,8 +142,11 @@ absl::Status App::StartSessions() {
   host_limits_ = std::make_unique<HostLimits>(HostLimits::Places{mount, cgroups_->base().path()});
   ASSIGN_OR_RETURN(resources_, ResourceKeeper::Create(*loop_, clock_));
   const std::string canary = MakeCanary(config_.runtime_dir, "file");
-  observation_ = ObservationSet::Create(cgroups_->base(), instance, *loop_, clock_, tree_, std::move(holder_),
-                                        {"/sys/fs/bpf/agentmon/" + instance, 0, canary});
+  const UnixCanaries sockets = MakeCanarySockets();
+  observation_ =
+      ObservationSet::Create(cgroups_->base(), instance, *loop_, clock_, tree_, std::move(holder_),
+                             {"/sys/fs/bpf/agentmon/" + instance, 0, canary},
+                             {sockets.name.empty() ? "" : config_.runtime_dir + "/unix", sockets.name});
   workers_ = std::make_unique<WorkerPool>(kWorkers, kWaitingWork);
   policies_ = std::make_unique<Policies>(
       Policies::Deps{*loop_, *workers_, clock_, tree_, OwnPaths{config_.state_dir, config_.runtime_dir}},
@@ -149,7 +165,7 @@ absl::Status App::StartSessions() {
                   scopes_.get(), SessionFiles(config_.runtime_dir + "/sessions"), *pipeline_,
                   [this](const v1::Session& session) { store_->UpsertSession(session); },
                   [this](const std::string& session) { pipeline_->EndSession(session); }, canary,
-                  MakeCanary(config_.runtime_dir, "lsm")},
+                  MakeCanary(config_.runtime_dir, "lsm"), sockets},
       limits);
   pipeline_->AddSink(sessions_.get());
   pipeline_->AddSink(store_.get());
@@ -166,6 +182,7 @@ absl::Status App::StartSessions() {
                       [this](uint64_t cgroup, v1::Source source, absl::string_view why, uint64_t calls) {
                         sessions_->ReportLoss(cgroup, source, why, calls);
                       });
+  policies_->SetJudgesUnix(observation_->CanJudgeUnix().ok());
   policies_->SetJudgesNames(observation_->names() != nullptr);
   sessions_->Recover(observation_->daemon_lost_ns());
   observation_->DropEarlier();
@@ -192,7 +209,9 @@ bool App::Judge(Decoded* record) {
     policies_->Judge(&event);
   } else if (verdict.verdict == AM_VERDICT_DENIED) {
     *event.mutable_judgement() =
-        gate->Describe(record->cgroup_id, verdict, NetworkSubject(event).value_or(policy::Subject()));
+        event.has_unix()
+            ? DescribeUnjudgedSocket()
+            : gate->Describe(record->cgroup_id, verdict, NetworkSubject(event).value_or(policy::Subject()));
     const std::shared_ptr<Gate> session = policies_->GateOf(event.session());
     return session == nullptr || !session->proving();
   } else {

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/base/worker_pool.h"
+#include "daemon/app/canary_sockets.h"
 #include "daemon/app/config.h"
 #include "daemon/app/event_loop.h"
 #include "daemon/app/observation_set.h"
@@ -46,6 +47,7 @@ class App {
   absl::Status OpenDirectories();
   absl::Status OpenSocket();
   static std::string MakeCanary(const std::string& runtime_dir, absl::string_view name);
+  UnixCanaries MakeCanarySockets();
   absl::Status OpenStore();
   absl::Status StartSessions();
   absl::Status StartServer();
@@ -65,6 +67,7 @@ class App {
   UniqueFd listener_;                     // until the server has it
   bool socket_is_passed_ = false;         // then it stays when we go
   std::unique_ptr<HolderClient> holder_;  // until the observation has it
+  std::optional<CanarySockets> canary_sockets_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<StreamHub> hub_;
   std::atomic<StreamHub*> hub_for_store_ = nullptr;  // set once the store, which feeds it, is open

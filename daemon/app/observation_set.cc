@@ -26,11 +26,9 @@ constexpr absl::Duration kLenient = absl::Seconds(5);
 
 }  // namespace
 
-std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, const std::string& instance,
-                                                       TaskRunner& core, const Clock& clock,
-                                                       ProcessTree& tree,
-                                                       std::unique_ptr<HolderClient> holder,
-                                                       LsmProbe::Options lsm) {
+std::unique_ptr<ObservationSet> ObservationSet::Create(
+    const Cgroup& base, const std::string& instance, TaskRunner& core, const Clock& clock, ProcessTree& tree,
+    std::unique_ptr<HolderClient> holder, LsmProbe::Options lsm, const UnixOptions& unix_options) {
   auto set = std::unique_ptr<ObservationSet>(new ObservationSet(core, tree));
   set->holder_ = std::move(holder);
   if (set->holder_ == nullptr) {
@@ -66,6 +64,9 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, const
   notify.dedupe = dedupe;
   notify.permits = permits;
   if (set->process_ != nullptr) notify.verifier = set->process_->verifier();
+  set->aliases_ = SocketAliases::Create(unix_options.directory);
+  if (set->network_ != nullptr && set->network_->unix_permits() != nullptr && set->aliases_.ok())
+    notify.unix_means = {set->network_->unix_permits(), *set->aliases_, unix_options.canary};
   if (set->holder_ != nullptr) {
     notify.shared = &set->holder_->shared();
     set->notify_ = std::make_unique<NotifyProbe>(core, notify);
@@ -147,6 +148,17 @@ absl::Status ObservationSet::JudgeConnects(uint64_t cgroup_id,
   return judged;
 }
 
+absl::Status ObservationSet::CanJudgeUnix() const {
+  if (network_ == nullptr) return absl::UnavailableError("the network programs do not run");
+  RETURN_IF_ERROR(network_->unix_judgeable());
+  return aliases_.status();
+}
+
+absl::Status ObservationSet::JudgeUnix(uint64_t cgroup_id) {
+  RETURN_IF_ERROR(CanJudgeUnix());
+  return network_->JudgeUnix(cgroup_id);
+}
+
 void ObservationSet::DropEarlier() {
   if (network_ != nullptr && !keep_earlier_) network_->DropEarlier();
 }
@@ -179,6 +191,7 @@ void ObservationSet::RemoveSession(uint64_t cgroup_id) {
   gates_.erase(cgroup_id);
   if (process_ != nullptr) process_->Unverify(cgroup_id);
   if (network_ != nullptr) network_->RemoveCgroup(cgroup_id);
+  if (aliases_.ok()) (*aliases_)->Forget(cgroup_id);
   if (lsm_ != nullptr) lsm_->RemoveSession(cgroup_id);
   if (const absl::Status s = ring_->RemoveSession(cgroup_id); !s.ok() && !absl::IsNotFound(s)) {
     LogWarning(s.message());

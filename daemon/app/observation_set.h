@@ -29,13 +29,18 @@ namespace agentmon {
 
 class ObservationSet : public Observation {
  public:
+  struct UnixOptions {
+    std::string directory;  // the daemon's own, for names of sockets; everybody may search it. Empty: none
+    std::string canary;     // see UnixMeans
+  };
   // Loads what this host can run. Never fails: what is missing stands in Sources(). `holder` may be null.
   // `instance`: its name, for what outlives the daemon.
   // lsm: where the programs on the hooks of security modules are pinned, and the file of the self-test that
   // they let through.
   static std::unique_ptr<ObservationSet> Create(const Cgroup& base, const std::string& instance,
                                                 TaskRunner& core, const Clock& clock, ProcessTree& tree,
-                                                std::unique_ptr<HolderClient> holder, LsmProbe::Options lsm);
+                                                std::unique_ptr<HolderClient> holder, LsmProbe::Options lsm,
+                                                const UnixOptions& unix_options);
   ~ObservationSet() override;
   // Calls of a session that the holder has answered, so that nothing was recorded of them.
   using Unseen =
@@ -60,6 +65,8 @@ class ObservationSet : public Observation {
 
   absl::Status AddSession(uint64_t cgroup_id, int own_fd) override;
   absl::Status JudgeConnects(uint64_t cgroup_id, std::shared_ptr<const policy::Snapshot> snapshot) override;
+  absl::Status CanJudgeUnix() const override;
+  absl::Status JudgeUnix(uint64_t cgroup_id) override;
   void TakeIn() override;
   void RemoveSession(uint64_t cgroup_id) override;
   bool Settled(uint64_t cgroup_id) override;
@@ -117,6 +124,7 @@ class ObservationSet : public Observation {
   std::unique_ptr<ProcessProbe> process_;
   std::unique_ptr<NetworkProbe> network_;
   std::unique_ptr<NotifyProbe> notify_;
+  absl::StatusOr<std::shared_ptr<SocketAliases>> aliases_ = absl::UnavailableError("not started");
   std::unique_ptr<FanotifyProbe> fanotify_;
   std::unique_ptr<LsmProbe> lsm_;
   std::unique_ptr<AfterDrain> after_drain_;

@@ -21,6 +21,8 @@
 namespace agentmon {
 namespace {
 
+constexpr size_t kKnownMax = 4096;
+
 struct Capabilities {
   uint32_t effective[2], permitted[2];
 };
@@ -136,6 +138,17 @@ absl::StatusOr<CallerCredentials> ReadCallerCredentials(pid_t tid) {
   };
   out.lasting = are_one(uids) && are_one(gids) && uids[3] != 0 && no_new_privs && permitted[0] == 0;
   return out;
+}
+
+absl::StatusOr<CallerCredentials> KnownCredentials::Of(uint64_t cgroup_id, pid_t tid) {
+  const auto known = lasting_.find(cgroup_id);
+  if (known != lasting_.end()) return known->second;
+  auto read = ReadCallerCredentials(tid);
+  if (read.ok() && read->lasting) {
+    if (lasting_.size() >= kKnownMax) lasting_.clear();
+    lasting_[cgroup_id] = *read;
+  }
+  return read;
 }
 
 absl::Status PrepareToActForCallers() {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 
 namespace agentmon {
@@ -22,6 +23,16 @@ struct CallerCredentials {
 
 // Of a thread, from /proc/TID/status.
 absl::StatusOr<CallerCredentials> ReadCallerCredentials(pid_t tid);
+
+// Of threads of sessions, read once where nothing can change them. One thread's own.
+class KnownCredentials {
+ public:
+  // cgroup_id: of the session.
+  absl::StatusOr<CallerCredentials> Of(uint64_t cgroup_id, pid_t tid);
+
+ private:
+  absl::flat_hash_map<uint64_t, CallerCredentials> lasting_;
+};
 
 // For one thread that acts for callers. Call once in the thread: its umask is its own from then on.
 absl::Status PrepareToActForCallers();

@@ -17,7 +17,6 @@
 namespace agentmon {
 namespace {
 
-constexpr size_t kKnownMax = 4096;
 constexpr int kLinksMax = 40;            // as the kernel's MAXSYMLINKS
 constexpr unsigned kExchange = 1u << 1;  // RENAME_EXCHANGE
 
@@ -274,16 +273,7 @@ BrokerResult FileBroker::Open(const BrokeredCall& call, const FileJudge& judge) 
 
 absl::StatusOr<CallerCredentials> FileBroker::CredentialsOf(const BrokeredCall& call) {
   const bool needs_umask = call.act == FileAct::kMkdir || call.act == FileAct::kMknod;
-  if (!needs_umask) {
-    const auto known = lasting_.find(call.cgroup_id);
-    if (known != lasting_.end()) return known->second;
-  }
-  auto read = ReadCallerCredentials(call.tid);
-  if (read.ok() && read->lasting) {
-    if (lasting_.size() >= kKnownMax) lasting_.clear();
-    lasting_[call.cgroup_id] = *read;
-  }
-  return read;
+  return needs_umask ? ReadCallerCredentials(call.tid) : known_.Of(call.cgroup_id, call.tid);
 }
 
 BrokerResult FileBroker::Handle(const BrokeredCall& call, const FileJudge& judge) {

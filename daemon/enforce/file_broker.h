@@ -11,7 +11,6 @@
 #include <functional>
 #include <string>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "common/kernel/mediated_calls.h"
 #include "daemon/enforce/caller_credentials.h"
@@ -69,8 +68,7 @@ class FileBroker {
   BrokerResult Open(const BrokeredCall& call, const FileJudge& judge);
   absl::StatusOr<CallerCredentials> CredentialsOf(const BrokeredCall& call);
 
-  // By session, of those whose processes all have the same and cannot change it.
-  absl::flat_hash_map<uint64_t, CallerCredentials> lasting_;
+  KnownCredentials known_;
 };
 
 }  // namespace agentmon

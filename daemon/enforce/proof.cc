@@ -32,6 +32,9 @@ absl::string_view MechanismOf(const v1::Canary& canary) {
       return "landlock";
     case v1::Canary::OPEN_READ:
       return canary.control() == kLsmControl ? "bpf_lsm" : "fanotify";
+    case v1::Canary::UNIX_CONNECT:
+    case v1::Canary::UNIX_SEND:
+      return "notify, cgroup_bpf";
     case v1::Canary::CONNECT:
     case v1::Canary::SEND:
       return "cgroup_bpf";

@@ -112,6 +112,19 @@ bool DeniesSignalsOut(const policy::Snapshot& snapshot) {
   return policy::Evaluate(snapshot, out, {}).Stops();
 }
 
+void PlanUnixCanaries(const UnixCanaries& canaries, v1::ShimPlan& plan) {
+  const std::pair<v1::Canary::Act, std::string> acts[] = {{v1::Canary::UNIX_CONNECT, canaries.path},
+                                                          {v1::Canary::UNIX_CONNECT, canaries.name},
+                                                          {v1::Canary::UNIX_SEND, canaries.Datagrams()}};
+  for (const auto& [act, subject] : acts) {
+    v1::Canary* canary = plan.add_canaries();
+    canary->set_control(kUnixControl);
+    canary->set_act(act);
+    canary->set_subject(subject);
+    canary->add_errors(EACCES);
+  }
+}
+
 void PlanCanaries(const ShimPlanOptions& options, v1::ShimPlan& plan) {
   for (const std::string& family : plan.refuse_calls()) {
     v1::Canary* canary = plan.add_canaries();
@@ -143,6 +156,7 @@ void PlanCanaries(const ShimPlanOptions& options, v1::ShimPlan& plan) {
     read->set_subject(options.lsm_canary_file);
     read->add_errors(EACCES);
   }
+  if (plan.ask_unix()) PlanUnixCanaries(options.unix_canaries, plan);
   if (!plan.landlock_scope() || options.landlock_abi < kLandlockScopeAbi) return;
   v1::Canary* canary = plan.add_canaries();
   canary->set_control("signal");
@@ -164,9 +178,25 @@ v1::ShimPlan MakeShimPlan(const policy::Snapshot& snapshot, const ShimPlanOption
   // /proc/PID/root of a process outside reaches mounts that have no marks; a domain closes it.
   plan.set_landlock_scope((options.fanotify_backend && options.landlock_abi >= kLandlockReferAbi) ||
                           (options.landlock_abi >= kLandlockScopeAbi && DeniesSignalsOut(snapshot)));
+  plan.set_ask_unix(options.unix_backend && StopsUnixSockets(snapshot));
   PlanCalls(snapshot, options, plan);
   PlanCanaries(options, plan);
   return plan;
+}
+
+bool StopsUnixSockets(const policy::Snapshot& snapshot) {
+  const auto stops = [](policy::Decision decision) {
+    return policy::Strictness(decision) >= policy::Strictness(policy::Decision::kRedirect);
+  };
+  return std::any_of(snapshot.layers().begin(), snapshot.layers().end(), [&](const CompiledLayer& layer) {
+    if (!Stops(layer)) return false;
+    if (stops(layer.defaults[static_cast<size_t>(policy::DefaultFor::kUnixSocket)])) return true;
+    const std::vector<policy::Rule>& rules = layer.document->rules;
+    return std::any_of(rules.begin(), rules.end(), [&](const policy::Rule& rule) {
+      return rule.kind == policy::RuleKind::kUnix && stops(rule.decision) &&
+             (rule.operations & policy::kJudgedUnixOps) != 0;
+    });
+  });
 }
 
 bool RequiresEnforcement(const policy::Snapshot& snapshot) {

@@ -11,6 +11,15 @@ namespace agentmon {
 // The control that opens are judged by programs on the hooks of security modules.
 constexpr char kLsmControl[] = "lsm_open";
 
+// The control that calls on unix sockets are judged, and that none passes unjudged.
+constexpr char kUnixControl[] = "unix";
+// Of these sockets the first is stopped by who judges, the others are let go unjudged, for the kernel to
+// stop.
+struct UnixCanaries {
+  std::string path, name;  // the name is abstract, "@..."
+  std::string Datagrams() const { return name + "-datagrams"; }
+};
+
 struct ShimPlanOptions {
   bool fanotify_backend = false;  // marks on mounts judge files: mounts of the session's own would have none
   bool root = false;              // uid 0, which keeps what ordinary work on files needs
@@ -19,11 +28,16 @@ struct ShimPlanOptions {
   std::string canary_file = "";   // one that no session may open and everybody else may read; may be empty
   bool network_backend = false;   // the kernel judges connects by the session's policy
   std::string lsm_canary_file = "";  // the same; these programs let the first one through
+  bool unix_backend = false;         // calls on unix sockets can be judged
+  UnixCanaries unix_canaries = {};
 };
 
 // Layers that only record have no part in it, and where all do, nothing is unset, closed or refused; what a
 // policy injects into the environment is set all the same. Pure.
 v1::ShimPlan MakeShimPlan(const policy::Snapshot& snapshot, const ShimPlanOptions& options);
+
+// Does something in the policy stop calls on unix sockets?
+bool StopsUnixSockets(const policy::Snapshot& snapshot);
 
 // Does a layer that stops things want no session in which it cannot?
 bool RequiresEnforcement(const policy::Snapshot& snapshot);

@@ -221,7 +221,8 @@ bool DecodeSockResult(absl::Span<const uint8_t> bytes, Decoded* out) {
 }
 
 // A name as in sun_path: abstract after a leading NUL, else up to the first NUL, relative to cwd.
-bool DecodeUnix(absl::Span<const uint8_t> bytes, v1::EventKind kind, Event* event) {
+bool DecodeUnix(absl::Span<const uint8_t> bytes, v1::EventKind kind, Decoded* out) {
+  Event* const event = &out->event;
   am_unix rec;
   Tail tail{{}};
   if (!Read(bytes, &rec, &tail)) return false;
@@ -229,6 +230,7 @@ bool DecodeUnix(absl::Span<const uint8_t> bytes, v1::EventKind kind, Event* even
   absl::string_view name = tail.Take(rec.name_len);
   if (!tail.ok()) return false;
   event->set_kind(kind);
+  out->verdict.verdict = static_cast<uint8_t>(rec.verdict);
   v1::Unix* unix_event = event->mutable_unix();
   unix_event->set_datagram(rec.sock_type == SOCK_DGRAM);
   if (!name.empty() && name[0] == '\0') {
@@ -281,9 +283,9 @@ bool DecodeDetail(uint16_t type, absl::Span<const uint8_t> bytes, Decoded* out) 
     case AM_SOCKET:
       return DecodeSocket(bytes, out);
     case AM_UNIX_CONNECT:
-      return DecodeUnix(bytes, v1::UNIX_CONNECT, event);
+      return DecodeUnix(bytes, v1::UNIX_CONNECT, out);
     case AM_UNIX_SEND:
-      return DecodeUnix(bytes, v1::UNIX_SEND, event);
+      return DecodeUnix(bytes, v1::UNIX_SEND, out);
     case AM_EVENT:
       return DecodeEvent(bytes, event);
     default:

@@ -386,13 +386,17 @@ void HolderProcess::Answer(Held& held) {
   if ((Ready(held.fd.get()) & POLLIN) == 0) return;
   seccomp_notif request;
   const InterruptLongCalls interrupt;
-  if (ReceiveNotify(held.fd.get(), &request) == ReceiveResult::kRequest && AnswerOne(held, request.id)) {
+  if (ReceiveNotify(held.fd.get(), &request) == ReceiveResult::kRequest && AnswerOne(held, request)) {
     ++held.answered;
   }
 }
 
-bool HolderProcess::AnswerOne(const Held& held, uint64_t id) {
-  return held.closed ? AnswerNotify(held.fd.get(), id, EACCES) : ContinueNotify(held.fd.get(), id);
+// Behind calls that name a socket stands the kernel, which refuses those on unix sockets that nobody has
+// judged.
+bool HolderProcess::AnswerOne(const Held& held, const seccomp_notif& request) const {
+  const bool goes_on = !held.closed || calls_.FindSocket(request.data.arch, request.data.nr) != nullptr;
+  return goes_on ? ContinueNotify(held.fd.get(), request.id)
+                 : AnswerNotify(held.fd.get(), request.id, EACCES);
 }
 
 void HolderProcess::StartWatching(uint64_t cgroup_id, Held& held) {
@@ -469,7 +473,7 @@ void HolderProcess::AnswerTaken(uint64_t cgroup_id, Held& held) {
     const uint64_t id = slot.request.id;
     if (slot.cgroup_id != cgroup_id || id == 0) continue;
     answered_in_slot_[i] = id;
-    if (AnswerOne(held, id)) ++held.answered;
+    if (AnswerOne(held, slot.request)) ++held.answered;
   }
 }
 

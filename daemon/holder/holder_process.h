@@ -12,6 +12,7 @@
 #include "daemon/holder/holder_protocol.h"
 #include "daemon/holder/loss_actions.h"
 #include "daemon/holder/notify_journal.h"
+#include "daemon/probe/call_table.h"
 
 namespace agentmon {
 
@@ -86,7 +87,7 @@ class HolderProcess {
   bool Patient() const { return patient_until_ns_ != 0; }
   void Drop(uint64_t cgroup_id);
   void DropListener(uint64_t cgroup_id);
-  static bool AnswerOne(const Held& held, uint64_t id);
+  bool AnswerOne(const Held& held, const seccomp_notif& request) const;
   void OnListener(uint64_t cgroup_id, uint32_t events);
   void Serve(uint64_t cgroup_id, Held& held, Server server);
   void Answer(Held& held);
@@ -104,6 +105,7 @@ class HolderProcess {
   const std::string socket_path_;
   UniqueFd accept_socket_;
   NotifyJournal journal_;
+  const CallTable calls_;
   UniqueFd epoll_;
   UniqueFd newcomer_;            // a connection that has not said hello yet
   UniqueFd daemon_;              // the connection

@@ -15,6 +15,7 @@ namespace agentmon {
 namespace {
 
 constexpr char kLsmOpen[] = "lsm_open";         // daemon/enforce/shim_plan.h
+constexpr char kUnix[] = "unix";                // the same
 constexpr char kLimits[] = "resource_limits.";  // the key follows
 
 using policy::RuleKind;
@@ -112,7 +113,7 @@ class Lister {
           return {How::KERNEL, "fanotify, notify", ""};
         return Observed(v1::PROCESS, "process");
       case RuleKind::kUnix:
-        return Observed(v1::NETWORK, "network");
+        return HowSocketsAre(rule);
       case RuleKind::kNetwork:
         return HowConnectsAre(rule);
       case RuleKind::kFile:
@@ -121,6 +122,13 @@ class Lister {
         return HowSignalsAre(rule);
     }
     return {};
+  }
+  Means HowSocketsAre(const policy::Rule& rule) const {
+    const uint32_t operations = rule.operations == 0 ? policy::kAllUnixOps : rule.operations;
+    if ((operations & policy::kJudgedUnixOps) == 0)
+      return {How::NONE, "", "nothing is asked before a socket is bound or listens"};
+    if (means_.controls.count(kUnix) != 0) return {How::KERNEL, "notify, cgroup_bpf", ""};
+    return Observed(v1::NETWORK, "network");
   }
   // The kernel keeps signals inside of the session, or lets them out; it asks about none.
   Means HowSignalsAre(const policy::Rule& rule) const {

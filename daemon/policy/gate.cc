@@ -135,6 +135,10 @@ Gate::Answer Gate::Interpreter(absl::string_view exe) {
   return answer.by_rule ? answer : Answer();
 }
 
+Gate::Answer Gate::Unix(uint32_t operation, absl::string_view path) {
+  return Judge(*policy_->Get(), policy::UnixSubject(operation, path));
+}
+
 std::string Gate::ProgramOf(int fd, const struct stat& st) {
   std::shared_ptr<const policy::Snapshot> snapshot = policy_->Get();
   std::shared_ptr<const ProgramCopies> copies;

@@ -48,6 +48,8 @@ class Gate {
   // exe: the file that is started, resolved; asked: what the program named, absolute.
   Answer Exec(absl::string_view exe, absl::string_view asked, absl::Span<const absl::string_view> argv,
               pid_t tgid);
+  // operation: a policy::UnixOp. The path of a socket's file, resolved, or "@name".
+  Answer Unix(uint32_t operation, absl::string_view path);
   // A further program of one exec, an interpreter or loader: only what a rule names is stopped.
   Answer Interpreter(absl::string_view exe);
 

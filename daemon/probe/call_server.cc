@@ -16,21 +16,15 @@
 #include "daemon/probe/exec_call.h"
 
 namespace agentmon {
-namespace {
-
-std::string AskedPath(const CallerBase& base) {
-  const std::string start = PathOfDescriptor(base.start.get());
-  if (base.name.empty()) return start;
-  return NormalizePath(absl::StrCat(base.from_root ? "" : start, "/", base.name));
-}
-
-}  // namespace
 
 NotifyAnswer CallServer::Capture(const Listener& listener, const seccomp_notif& request) {
   kept_ = Kept::kNothing;
+  event_flags_ = 0;
   if (request.pid == 0) return {!listener.closed(), EACCES};  // not in a pid namespace that we see
   boot_ns_ = clock_.BootNs();
   tid_ = static_cast<pid_t>(request.pid);
+  if (const SocketCall* call = deps_.calls.FindSocket(request.data.arch, request.data.nr); call != nullptr)
+    return NameSocket(listener, *call, request);
   const MediatedCall* call = deps_.calls.Find(request.data.arch, request.data.nr);
   if (call == nullptr) return Refuse(listener, request);
   caller_ = identities_.Find(tid_);
@@ -84,15 +78,39 @@ NotifyAnswer CallServer::CaptureFile(const Listener& listener, const MediatedCal
   return closed ? Mediate(listener, call, request) : NotifyAnswer();
 }
 
+bool CallServer::PrepareToAct() {
+  if (prepared_) return may_act_;
+  prepared_ = true;
+  const absl::Status prepared = PrepareToActForCallers();
+  may_act_ = prepared.ok();
+  if (!may_act_) LogError("file calls of sessions fail: ", prepared.message());
+  return may_act_;
+}
+
+// Whatever cannot be judged goes on without a permit, and the kernel refuses it where it names a unix socket.
+NotifyAnswer CallServer::NameSocket(const Listener& listener, const SocketCall& call,
+                                    const seccomp_notif& request) {
+  if (!unix_broker_.active() || listener.gate == nullptr || !PrepareToAct()) return {};
+  UnixOutcome outcome = unix_broker_.Handle(call, request, listener.cgroup_id, *listener.gate);
+  if (!outcome.named) return {};
+  if (!NotifyIdValid(listener.fd.get(), request.id)) {
+    unix_broker_.Forget(tid_);
+    return {};
+  }
+  if (!listener.gate->proving()) {
+    caller_ = identities_.Find(tid_);
+    event_ = std::move(outcome.event);
+    event_flags_ = outcome.as_asked ? AM_F_AS_ASKED : 0;
+    kept_ = Kept::kEvent;
+    if (outcome.stopped) KeepStop(std::move(event_), std::move(outcome.judgement), "notify", EACCES);
+  }
+  if (outcome.stopped) return {false, EACCES};
+  return {};
+}
+
 NotifyAnswer CallServer::Mediate(const Listener& listener, const MediatedCall& call,
                                  const seccomp_notif& request) {
-  if (!prepared_) {
-    prepared_ = true;
-    const absl::Status prepared = PrepareToActForCallers();
-    may_act_ = prepared.ok();
-    if (!may_act_) LogError("file calls of sessions fail: ", prepared.message());
-  }
-  if (!may_act_) return {false, EACCES};
+  if (!PrepareToAct()) return {false, EACCES};
   BrokeredCall brokered = call_.ForBroker(call, request);
   brokered.cgroup_id = listener.cgroup_id;
   brokered.tgid = caller_.tgid;
@@ -204,7 +222,7 @@ void CallServer::Finish(const Listener& listener) {
   if (kept_ != Kept::kEvent) return FinishFile(listener);
   deps_.queue->Push(
       EncodeEventRecord({v1::NOTIFY, boot_ns_, listener.cgroup_id, static_cast<uint32_t>(caller_.tgid),
-                         static_cast<uint32_t>(tid_), caller_.uid},
+                         static_cast<uint32_t>(tid_), caller_.uid, 0, event_flags_},
                         event_));
 }
 

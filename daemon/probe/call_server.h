@@ -16,6 +16,7 @@
 #include "daemon/probe/notify_pool.h"
 #include "daemon/probe/open_dedupe.h"
 #include "daemon/probe/record_queue.h"
+#include "daemon/probe/unix_broker.h"
 
 namespace agentmon {
 
@@ -26,6 +27,7 @@ struct CallServerDeps {
   std::shared_ptr<OpenDedupe> dedupe;      // may be null
   std::shared_ptr<ExecPermits> permits;    // may be null
   std::shared_ptr<ExecVerifier> verifier;  // may be null
+  UnixMeans unix_means;
 };
 
 // Where nothing is stopped every call goes on. Else: calls that change names or files are performed by the
@@ -33,7 +35,7 @@ struct CallServerDeps {
 // they reach; refused calls fail. Whatever cannot be judged fails.
 class CallServer : public NotifyServer {
  public:
-  explicit CallServer(CallServerDeps deps) : deps_(std::move(deps)) {}
+  explicit CallServer(CallServerDeps deps) : deps_(std::move(deps)), unix_broker_(deps_.unix_means) {}
   NotifyAnswer Capture(const Listener& listener, const seccomp_notif& request) override;
   void Finish(const Listener& listener) override;
   void Lost() override { deps_.queue->CountLost(1); }
@@ -45,6 +47,8 @@ class CallServer : public NotifyServer {
   NotifyAnswer CaptureExec(const Listener& listener, const MediatedCall& call, const seccomp_notif& request);
   Gate::Answer JudgePayload(const Listener& listener, const std::string& exe,
                             absl::Span<const absl::string_view> argv);
+  NotifyAnswer NameSocket(const Listener& listener, const SocketCall& call, const seccomp_notif& request);
+  bool PrepareToAct();
   NotifyAnswer Refuse(const Listener& listener, const seccomp_notif& request);
   void KeepStop(Event event, v1::Judgement judgement, const char* mechanism, int error);
   void FinishFile(const Listener& listener);
@@ -54,6 +58,7 @@ class CallServer : public NotifyServer {
   CallerIdentities identities_;
   PathResolver resolver_;
   FileBroker broker_;
+  UnixBroker unix_broker_;
   bool may_act_ = false, prepared_ = false;
   // Of the request in hand.
   enum class Kept { kNothing, kCall, kBrokered, kEvent };
@@ -61,6 +66,7 @@ class CallServer : public NotifyServer {
   FileCall call_;
   BrokerResult result_;
   Event event_;
+  uint32_t event_flags_ = 0;  // AM_F_*
   CallerIdentity caller_;
   pid_t tid_ = 0;
   int64_t boot_ns_ = 0;

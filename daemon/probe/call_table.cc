@@ -4,6 +4,7 @@
 #include <seccomp.h>
 
 #include "absl/strings/string_view.h"
+#include "common/kernel/call_numbers.h"
 
 namespace agentmon {
 namespace {
@@ -39,6 +40,17 @@ CallTable::CallTable() {
       if (number >= 0) calls_[{arch.audit, number}] = &call;  // negative: not on this architecture
     }
   }
+  for (const CallArch& arch : CallArchs()) {
+    for (const SocketCall& call : kSocketCalls) {
+      const int number = CallNumber(arch, call.name);
+      if (number >= 0) socket_calls_[{arch.audit, number}] = &call;
+    }
+  }
+}
+
+const SocketCall* CallTable::FindSocket(uint32_t arch, int number) const {
+  const auto found = socket_calls_.find({arch, number});
+  return found == socket_calls_.end() ? nullptr : found->second;
 }
 
 const MediatedCall* CallTable::Find(uint32_t arch, int number) const {

@@ -14,6 +14,7 @@ std::vector<uint8_t> EncodeEventRecord(const EventOrigin& origin, const Event& e
   header.source = static_cast<uint16_t>(origin.source);
   header.size = static_cast<uint32_t>(sizeof(header) + body.size());
   header.uid = origin.uid;
+  header.flags = origin.flags;
   header.boot_ns = static_cast<uint64_t>(origin.boot_ns);
   header.cgroup_id = origin.cgroup_id;
   header.start_ns = origin.start_ns;

@@ -17,6 +17,7 @@ struct EventOrigin {
   uint32_t tid = 0;
   uint32_t uid = 0;
   uint64_t start_ns = 0;  // birth of the process, 0 = not known
+  uint32_t flags = 0;     // AM_F_*
 };
 
 std::vector<uint8_t> EncodeEventRecord(const EventOrigin& origin, const Event& event);

@@ -75,6 +75,12 @@ std::string ResolveDirectory(pid_t tid, std::string directory, bool below_base) 
 
 }  // namespace
 
+std::string AskedPath(const CallerBase& base) {
+  const std::string start = PathOfDescriptor(base.start.get());
+  if (base.name.empty()) return start;
+  return NormalizePath(absl::StrCat(base.from_root ? "" : start, "/", base.name));
+}
+
 std::string NormalizePath(absl::string_view path) {
   const bool absolute = absl::StartsWith(path, "/");
   std::vector<absl::string_view> kept;

@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "daemon/enforce/caller_lookup.h"
 
 namespace agentmon {
 
@@ -24,6 +25,9 @@ std::string NormalizePath(absl::string_view path);
 
 // Base and name joined, normalized.
 std::string JoinName(const AskedName& asked);
+
+// What the caller asked for, made absolute; links are not followed.
+std::string AskedPath(const CallerBase& base);
 
 // Resolves the directory part of names in the root of the process that gave them. The last component stays as
 // it was given, also where it is a symbolic link. One thread's own. May wait for a file system. What cannot

@@ -111,6 +111,7 @@ void NetworkProbe::RemoveCgroup(uint64_t cgroup_id) {
     gate_->RemoveSession(cgroup_id);
     LetGo(cgroup_id);
   }
+  if (permits_ != nullptr) permits_->Remove(cgroup_id);
   own_links_.erase(cgroup_id);
 }
 
@@ -124,7 +125,15 @@ absl::Status NetworkProbe::LoadUnix() {
                      bpf_program__set_expected_attach_type(bpf->progs.sendmsg_unix, kUnixSendmsg);
                      return ring_.Share(bpf);
                    }));
+  ASSIGN_OR_RETURN(permits_, UnixPermits::Create(*unix_));
   return absl::OkStatus();
+}
+
+absl::Status NetworkProbe::JudgeUnix(uint64_t cgroup_id) {
+  RETURN_IF_ERROR(unix_status_);
+  if (gate_ == nullptr || !gate_->Judges(cgroup_id))
+    return absl::FailedPreconditionError("the network programs of the session are not kept");
+  return permits_->Add(cgroup_id);
 }
 
 absl::Status NetworkProbe::Attach(RecordSink& sink) {
@@ -180,13 +189,16 @@ std::vector<std::string> NetworkProbe::AttachUnix(int cgroup_fd, Links& links) {
   absl::Status connect = unix_status_, send = unix_status_;
   if (unix_ != nullptr) {
     connect = AttachOne(unix_->progs.connect_unix, cgroup_fd, "unix_connect", links);
+    if (connect.ok()) links.back().denies = true;
     send = AttachOne(unix_->progs.sendmsg_unix, cgroup_fd, "unix_send", links);
+    if (send.ok()) links.back().denies = true;
   }
   for (const auto& [part, status] : {std::pair("unix_connect", connect), std::pair("unix_send", send)}) {
     if (status.ok()) continue;
     const bool unknown = absl::IsInvalidArgument(status) || absl::IsNotFound(status);
     inactive.push_back(
         absl::StrCat(part, ": ", unknown ? "not in this kernel (needs 6.7)" : status.message()));
+    if (unix_status_.ok() || unknown) unix_status_ = absl::UnavailableError(inactive.back());
   }
   return inactive;
 }

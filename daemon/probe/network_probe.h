@@ -17,6 +17,7 @@
 #include "daemon/probe/bpf_pins.h"
 #include "daemon/probe/bpf_ring.h"
 #include "daemon/probe/probe.h"
+#include "daemon/probe/unix_permits.h"
 
 struct network_bpf;
 struct unix_bpf;
@@ -42,6 +43,12 @@ class NetworkProbe : public Probe {
   // From now on this policy judges the session's connects and datagrams, also when the daemon dies. After
   // AddCgroup, where that is called. On an error see NetworkGate::SetPolicy.
   absl::Status Enforce(uint64_t cgroup_id, std::shared_ptr<const policy::Snapshot> snapshot);
+  // From now on the session's calls that name unix sockets need permits, also when the daemon dies. After
+  // Enforce, which keeps the programs.
+  absl::Status JudgeUnix(uint64_t cgroup_id);
+  // Null where the kernel cannot; `unix_judgeable` says why. After Attach that one is exact.
+  std::shared_ptr<UnixPermits> unix_permits() { return permits_; }
+  const absl::Status& unix_judgeable() const { return unix_status_; }
   // Programs of earlier daemons of this instance are lifted: all of their sessions are judged by ours.
   void DropEarlier();
   // Null where the kernel cannot judge; says why.
@@ -77,6 +84,7 @@ class NetworkProbe : public Probe {
   UniqueSkeleton<unix_bpf> unix_;
   absl::Status packets_;  // whether packets that have a route of their own are stopped
   absl::Status unix_status_;
+  std::shared_ptr<UnixPermits> permits_;
   Links links_;
   std::map<uint64_t, Links> own_links_;  // by cgroup
   std::vector<std::string> inactive_;

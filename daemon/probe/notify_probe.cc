@@ -9,10 +9,10 @@ absl::Status NotifyProbe::Attach(RecordSink& sink) {
   NotifyPool::Options pool;
   pool.lanes = options_.lanes;
   pool.shared = options_.shared;
-  pool.make_server =
-      [deps = CallServerDeps{calls_, queue_, options_.dedupe, options_.permits, options_.verifier}] {
-        return std::make_unique<CallServer>(deps);
-      };
+  pool.make_server = [deps = CallServerDeps{calls_, queue_, options_.dedupe, options_.permits,
+                                            options_.verifier, options_.unix_means}] {
+    return std::make_unique<CallServer>(deps);
+  };
   ASSIGN_OR_RETURN(pool_, NotifyPool::Start(std::move(pool)));
   return absl::OkStatus();
 }

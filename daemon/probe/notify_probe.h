@@ -13,6 +13,7 @@
 #include "daemon/probe/open_dedupe.h"
 #include "daemon/probe/probe.h"
 #include "daemon/probe/record_queue.h"
+#include "daemon/probe/unix_broker.h"
 
 namespace agentmon {
 
@@ -29,6 +30,7 @@ class NotifyProbe : public Probe {
     std::shared_ptr<OpenDedupe> dedupe;      // is told of opens for writing; may be null
     std::shared_ptr<ExecPermits> permits;    // is told of execs that were judged; may be null
     std::shared_ptr<ExecVerifier> verifier;  // the same; may be null
+    UnixMeans unix_means;
   };
   // Core thread. `core` must outlive the probe.
   NotifyProbe(TaskRunner& core, Options options) : core_(core), options_(std::move(options)) {}

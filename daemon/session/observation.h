@@ -29,6 +29,10 @@ class Observation {
   // in place of another. On an error a cgroup that was not judged is not, and one that was is denied all.
   virtual absl::Status JudgeConnects(uint64_t cgroup_id,
                                      std::shared_ptr<const policy::Snapshot> snapshot) = 0;
+  // Whether calls on unix sockets can be judged on this host; why not.
+  virtual absl::Status CanJudgeUnix() const = 0;
+  // From now on the kernel refuses them in this cgroup unless its gate was asked. After JudgeConnects.
+  virtual absl::Status JudgeUnix(uint64_t cgroup_id) = 0;
   // Hands on what was recorded so far.
   virtual void TakeIn() = 0;
   // Takes in what was recorded so far, then lifts everything that was added for this cgroup.

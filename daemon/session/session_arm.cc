@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/log.h"
 #include "common/base/refusal.h"
 #include "common/base/status.h"
 #include "common/kernel/landlock.h"
@@ -23,6 +24,10 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   absl::Status judged;
   if (armed) judged = deps_.observation.JudgeConnects(state->cgroup_id, snapshot);
   state->judges_connects = options.network_backend = armed && judged.ok();
+  const bool stops_unix = armed && StopsUnixSockets(*snapshot);
+  const absl::Status judges_unix = stops_unix ? CanJudgeUnix(*state) : absl::OkStatus();
+  options.unix_backend = stops_unix && judges_unix.ok();
+  options.unix_canaries = deps_.unix_canaries;
   options.root = root;
   options.landlock_abi = LandlockAbi();
   options.lsm_backend = armed && ActiveSources(state->info).count(v1::LSM) != 0;
@@ -41,10 +46,26 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
     network->set_mechanism("cgroup_bpf");
     network->set_why(std::string(judged.message()));
   }
+  if (!judges_unix.ok()) {
+    v1::ControlState* sockets = state->info.add_controls();
+    sockets->set_name(kUnixControl);
+    sockets->set_mechanism("notify, cgroup_bpf");
+    sockets->set_why(std::string(judges_unix.message()));
+  }
   // Until they were tried, what is planned counts.
   std::set<std::string> planned;
   for (const v1::Canary& canary : state->plan.canaries()) planned.insert(canary.control());
   deps_.policies.SetControls(state->info.id(), std::move(planned));
+}
+
+absl::Status SessionManager::CanJudgeUnix(const SessionState& state) const {
+  RETURN_IF_ERROR(deps_.observation.CanJudgeUnix());
+  if (!state.judges_connects) return absl::UnavailableError("the session's network programs are not kept");
+  const std::set<v1::Source> sources = ActiveSources(state.info);
+  if (sources.count(v1::NOTIFY) == 0) return absl::UnavailableError("nothing is asked before a call");
+  if (sources.count(v1::FANOTIFY) == 0)
+    return absl::UnavailableError("the session has no mounts of its own, in which sockets could be held");
+  return absl::OkStatus();
 }
 
 std::set<std::string> ActiveControls(const v1::Session& session) {
@@ -79,6 +100,11 @@ absl::StatusOr<v1::ArmResponse> SessionManager::Arm(const Caller& caller, const 
     if (!listener.ok()) return WithContext(listener.status(), "take over the notify descriptor");
     armed = deps_.observation.AddListener(state->cgroup_id, std::move(*listener),
                                           deps_.policies.GateOf(state->info.id()));
+    // Where that fails, the tries go through.
+    if (armed.ok() && state->plan.ask_unix()) {
+      if (const absl::Status judged = deps_.observation.JudgeUnix(state->cgroup_id); !judged.ok())
+        LogWarning("session ", state->info.id(), ": ", judged.message());
+    }
   } else {
     armed = absl::UnavailableError(request.notify_error().substr(0, 512));
   }

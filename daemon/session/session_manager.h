@@ -18,6 +18,7 @@
 #include "common/base/task_runner.h"
 #include "common/base/worker_pool.h"
 #include "common/kernel/proc_fs.h"
+#include "daemon/enforce/shim_plan.h"
 #include "daemon/event/event.h"
 #include "daemon/limits/host_limits.h"
 #include "daemon/limits/resource_keeper.h"
@@ -55,6 +56,7 @@ struct SessionDeps {
   std::function<void(const v1::Session&)> save;
   std::function<void(const std::string&)> last_events;  // asks for what waits of a session that ends
   std::string canary_file = "", lsm_canary_file = "";   // see ShimPlanOptions
+  UnixCanaries unix_canaries = {};                      // the same
 };
 
 // Core thread, all of it. Completions run on the core thread.
@@ -140,6 +142,7 @@ class SessionManager : public EventSink {
   absl::StatusOr<StatePtr> Find(const Caller& caller, const std::string& which) const;
   void FinishAttach(const StatePtr& state, const Caller& caller, const std::string& no_namespace,
                     absl::Status moved, const Done<v1::AttachResponse>& done);
+  absl::Status CanJudgeUnix(const SessionState& state) const;
   void PlanShim(const StatePtr& state, bool root);
   absl::StatusOr<StatePtr> FindAttached(const Caller& caller, const std::string& token) const;
   void ForgetToken(const StatePtr& state);

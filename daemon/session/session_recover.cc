@@ -70,6 +70,17 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
     if (!judged.ok())
       LogError("session ", id, ": its connections go on being judged by its last policy: ", judged.message());
   }
+  if (ActiveControls(state->info).count(kUnixControl) != 0) {
+    if (const absl::Status judged = deps_.observation.JudgeUnix(state->cgroup_id); !judged.ok()) {
+      LogError("session ", id, ": its unix sockets are judged no more: ", judged.message());
+      for (v1::ControlState& control : *state->info.mutable_controls()) {
+        if (control.name() != kUnixControl) continue;
+        control.set_active(false);
+        control.set_why(std::string(judged.message()));
+      }
+      deps_.policies.SetControls(id, ActiveControls(state->info));
+    }
+  }
   RecoverLimits(state);
   FollowLossAction(state);
   const uint64_t now = static_cast<uint64_t>(deps_.clock.BootNs());

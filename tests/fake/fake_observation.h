@@ -20,6 +20,8 @@ class FakeObservation : public Observation {
     if (judge_connects.ok()) judged[cgroup_id] = std::move(snapshot);
     return judge_connects;
   }
+  absl::Status CanJudgeUnix() const override { return absl::UnavailableError("a fake"); }
+  absl::Status JudgeUnix(uint64_t) override { return CanJudgeUnix(); }
   void TakeIn() override {}
   void RemoveSession(uint64_t cgroup_id) override { sessions.erase(cgroup_id); }
   bool Settled(uint64_t) override { return settled; }

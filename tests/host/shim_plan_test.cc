@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/kernel/landlock.h"
 #include "common/policy/env_names.h"
 #include "common/policy/testing/snapshots.h"
@@ -105,6 +106,30 @@ TEST_CASE("every refused family and the scope have a canary that EPERM proves") 
     REQUIRE(canary.errors_size() == 1);
     CHECK(canary.errors(0) == EPERM);
   }
+}
+
+TEST_CASE("unix sockets are asked about where the policy stops some and this host can") {
+  constexpr char kOpen[] = "defaults: {unix_socket: allow}\n";
+  constexpr char kRule[] = "unix_socket_rules: [{paths: [/x], operations: [%s], decision: deny}]\n";
+  const std::string connect = absl::StrCat(kOpen, absl::StrReplaceAll(kRule, {{"%s", "connect"}}));
+  const std::string bind = absl::StrCat(kOpen, absl::StrReplaceAll(kRule, {{"%s", "bind"}}));
+  ShimPlanOptions options = Modern();
+  CHECK_FALSE(MakeShimPlan(*MakeBase(connect), options).ask_unix());
+  options.unix_backend = true;
+  options.unix_canaries = {"/c", "@c"};
+  CHECK_FALSE(MakeShimPlan(*MakeBase(kOpen), options).ask_unix());
+  CHECK_FALSE(MakeShimPlan(*MakeBase(bind), options).ask_unix());
+  CHECK(MakeShimPlan(*MakeBase(""), options).ask_unix());  // the default denies
+  const v1::ShimPlan plan = MakeShimPlan(*MakeBase(connect), options);
+  CHECK(plan.ask_unix());
+  std::vector<std::string> subjects;
+  for (const v1::Canary& canary : plan.canaries()) {
+    if (canary.control() != kUnixControl) continue;
+    subjects.push_back(canary.subject());
+    REQUIRE(canary.errors_size() == 1);
+    CHECK(canary.errors(0) == EACCES);
+  }
+  CHECK(subjects == std::vector<std::string>{"/c", "@c", "@c-datagrams"});
 }
 
 TEST_CASE("root keeps what files need and nothing that undoes us, others keep nothing") {

@@ -241,30 +241,35 @@ def test_policies_are_listed_explained_and_shown_as_they_are_in_force(judging, w
     assert judging.am("policy", "reload", uid=UID).status == 1  # administrators only
 
 
-def test_other_names_of_a_socket_or_file_get_its_verdict(daemon, work, python):
+@pytest.mark.parametrize("posture", ["enforce", "monitor"])
+def test_other_names_of_a_socket_or_file_get_its_verdict(daemon, work, python, posture):
     (work / "real").mkdir()
     os.chown(work / "real", UID, UID)
     (work / "real" / "f").touch()
+    os.chown(work / "real" / "f", UID, UID)
     (work / "p.yaml").write_text(
-        "version: 1\nname: p\nenforcement: best_effort\ndefaults: {unix_socket: allow, command: allow, file_write: allow}\n"
+        f"version: 1\nname: p\nposture: {posture}\nenforcement: best_effort\n"
+        "defaults: {unix_socket: allow, command: allow, file_write: allow}\n"
         "unix_socket_rules: [{name: no-sk, paths: ['${WORKSPACE}/real/sk'], decision: deny}]\n"
         "file_rules: [{name: no-f, paths: ['${WORKSPACE}/real/f'], decision: deny}]\n")
     result = daemon.run(*python("""
-import os, socket
+import os, socket, sys
+def attempt(act):
+    try:
+        act()
+    except PermissionError as e:
+        assert e.errno == 13 and sys.argv[1] == "enforce", (e, act)
+    else:
+        assert sys.argv[1] == "monitor", act
 os.symlink("real", "dl"); os.symlink("real/sk", "sl"); os.symlink("real/f", "fl")
 server = socket.socket(socket.AF_UNIX); server.bind("real/sk"); server.listen()
 for link in ("dl", "sl", "fl"):  # see ResolvedPath: one that was just made may not be followed
     os.utime(link, (2**32 - 1, 1), follow_symlinks=False)
 for name in ("real/sk", "sl", "dl/sk", "real/../dl/./sk"):
-    socket.socket(socket.AF_UNIX).connect(name)
+    attempt(lambda: socket.socket(socket.AF_UNIX).connect(name))
 for act in (lambda: open("real/f", "w"), lambda: os.chmod("fl", 0o600), lambda: os.truncate("fl", 0), lambda: open("fl", "w")):
-    try:
-        act()
-    except PermissionError as e:
-        assert e.errno == 13
-    else:
-        raise SystemExit("not stopped")
-"""), cwd=work, options=("--policy", "./p.yaml"))
+    attempt(act)
+""", posture), cwd=work, options=("--policy", "./p.yaml"))
     assert result.status == 0, result
     rows = daemon.events(result.name)
     connects = [r for r in select(rows, kind="unix_connect") if str(work) in r.get("path", "")]
