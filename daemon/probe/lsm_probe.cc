@@ -31,6 +31,9 @@ constexpr size_t kNoLimit = AM_LSM_RING_BYTES;
 // A program that began before a policy was switched may still look into the old one; what it then allows it
 // judges again, but it must not find half of it for longer than needed.
 constexpr absl::Duration kOldPolicyStays = absl::Seconds(2);
+// Attaching and detaching makes the kernel wait until no processor runs the hook any more: from one session
+// to the next the programs stay.
+constexpr absl::Duration kStaysAttached = absl::Seconds(60);
 constexpr char kMechanism[] = "bpf_lsm";
 
 absl::Status Put(int map, const void* key, const void* value, absl::string_view what) {
@@ -92,6 +95,8 @@ absl::StatusOr<std::unique_ptr<LsmProbe>> LsmProbe::Create(TaskRunner& core, Opt
 LsmProbe::~LsmProbe() {
   *alive_ = false;
   if (sink_ != nullptr) core_.UnwatchFd(hooks_->map(LsmHooks::kDenials));
+  // Those of sessions that go on stay, and those that nobody has asked for yet.
+  if (hooks_ != nullptr && sessions_.empty() && knows_earlier_) hooks_->Detach();
 }
 
 absl::Status LsmProbe::Attach(RecordSink& sink) {
@@ -201,11 +206,12 @@ absl::Status LsmProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::shared_ptr
   session.root.Reset(open(absl::StrCat("/proc/", pid, "/root").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!session.root.valid()) return ErrnoStatus(errno, "open the session's root");
   RETURN_IF_ERROR(hooks_->Attach());
+  ++added_;
   const absl::Status status = Switch(cgroup_id, session);
   if (status.ok()) {
     sessions_[cgroup_id] = std::move(session);
   } else if (sessions_.empty()) {
-    hooks_->Detach();
+    DetachLater();
   }
   return status;
 }
@@ -222,7 +228,13 @@ void LsmProbe::RemoveSession(uint64_t cgroup_id) {
   bpf_map_delete_elem(hooks_->map(LsmHooks::kSessions), &cgroup_id);
   Erase(it->second.policy);
   sessions_.erase(it);
-  if (sessions_.empty()) hooks_->Detach();
+  if (sessions_.empty()) DetachLater();
+}
+
+void LsmProbe::DetachLater() {
+  core_.PostAfter(kStaysAttached, [this, alive = alive_, added = added_] {
+    if (*alive && sessions_.empty() && added_ == added) hooks_->Detach();
+  });
 }
 
 void LsmProbe::KeepOwn() {
@@ -234,7 +246,8 @@ void LsmProbe::KeepOwn() {
   }
   for (const uint64_t dead : gone) bpf_map_delete_elem(hooks_->map(LsmHooks::kSessions), &dead);
   hooks_->DetachOthers();
-  if (sessions_.empty()) return hooks_->Detach();
+  knows_earlier_ = true;
+  if (sessions_.empty()) DetachLater();
   // Entries of policies that an earlier daemon has written: by their keys, since what they were of is not
   // known.
   const auto is_old = [this](uint32_t policy) {

@@ -70,6 +70,7 @@ class LsmProbe : public Probe {
   absl::Status WriteAliases(uint32_t id, const LsmPolicy& policy, const Session& session, Written* written);
   absl::Status Switch(uint64_t cgroup_id, Session& session);
   void Erase(uint32_t id);
+  void DetachLater();
   void Consume(size_t limit);
   void OnDenial(absl::Span<const uint8_t> bytes);
   v1::Judgement JudgementOf(const am_denied& denied, const Event& event, const Gate& gate) const;
@@ -82,6 +83,8 @@ class LsmProbe : public Probe {
   std::map<uint64_t, Session> sessions_;
   std::map<uint32_t, Written> policies_;
   uint32_t next_policy_ = 1;
+  uint64_t added_ = 0;          // sessions, so far
+  bool knows_earlier_ = false;  // an earlier daemon's sessions are ours, or over
   uint64_t records_ = 0;
   uint64_t unowned_ = 0;  // denials of sessions that nobody knows any more
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

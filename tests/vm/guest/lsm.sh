@@ -49,10 +49,14 @@ END
   by_lsm lsm-reads /home/dev/lsm/alone closed
   as_dev agentmon why --last 10 | tee why.txt
   grep 'lsm.yaml:6' why.txt
-  # With the last session all of it goes.
+  # The next session finds the programs, and without one they end with the daemon.
   wait_for 30 no_session lsm-reads
-  wait_for 30 not is_attached
+  is_attached
+  systemctl stop agentmon.service
+  not is_attached
   [ ! -e /sys/fs/bpf/agentmon ]
+  systemctl start agentmon.service
+  wait_for 60 responds
 }
 
 # stored by the next daemon: the unlink of the second round.
@@ -141,6 +145,8 @@ END
   wait_for 30 stopped_meanwhile || { agentmon timeline --session lsm-attached | tail -n 30; false; }
   as_dev touch /home/dev/lsm/stop
   wait_for 30 no_session lsm-attached
-  wait_for 30 not is_attached
-  [ ! -e /sys/fs/bpf/agentmon ]
+  # A minute later all of it goes.
+  is_attached
+  wait_for 90 not is_attached
+  wait_for 30 not test -e /sys/fs/bpf/agentmon
 }
