@@ -156,7 +156,33 @@ struct bpf_iter__cgroup {
 
 struct sock {
   int sk_err;
+  unsigned short sk_type;
 };
+
+struct socket {
+  struct sock *sk;
+};
+
+struct sockaddr_un {
+  unsigned short sun_family;
+};
+
+struct unix_address {
+  int len;
+  struct sockaddr_un name[0];
+};
+
+struct unix_sock {
+  struct unix_address *addr;
+  struct path path;
+  struct sock *peer;
+};
+
+#ifdef __TARGET_ARCH_x86
+struct pt_regs {
+  unsigned long orig_ax;
+};
+#endif
 
 struct tcp_sock;
 

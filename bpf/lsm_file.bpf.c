@@ -1,5 +1,5 @@
 /* Opens of a session's processes, and descriptors that it is handed, as the policy's file rules say. */
-#include "lsm.bpf.h"
+#include "lsm_object.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 

@@ -10,7 +10,8 @@
 #define AM_LSM_NONE 0xffffffffu /* am_lsm_judge.best: nothing matches */
 #define AM_LSM_ROOT_HASH 0x6167656e746d6f6eull
 
-enum am_lsm_verdict { AM_LSM_PASS = 0, AM_LSM_DENY = 1, AM_LSM_ASK = 2 };
+/* MISSING: entries of the policy have been taken away. */
+enum am_lsm_verdict { AM_LSM_PASS = 0, AM_LSM_DENY = 1, AM_LSM_ASK = 2, AM_LSM_MISSING = 8 };
 
 /* Segments are keyed hashes, so no key is needed here. */
 AM_SIP_INLINE am_u64 am_lsm_mix(am_u64 hash, am_u64 segment) {
@@ -70,8 +71,9 @@ AM_SIP_INLINE am_u32 am_lsm_layer(const struct am_lsm_policy *policy, struct am_
     am_u64 bit = j->slot[s], best = j->best[l][s], defaults = policy->defaults[l];
     /* Each 0 or 1. */
     am_u64 used = am_lsm_any(bit), asked = am_lsm_any(bit & j->asked), read = am_lsm_any(bit & policy->read_operations);
+    am_u64 socket = am_lsm_any(bit & policy->socket_operations), write = (read | socket) ^ 1;
     am_u64 none = am_lsm_any(best ^ AM_LSM_NONE) ^ 1, open = (best >> 2 & 1) & (none ^ 1);
-    am_u64 by_default = asked & ((defaults & read) | (defaults >> 1 & (read ^ 1)));
+    am_u64 by_default = asked & ((defaults & read) | (defaults >> 1 & write) | (defaults >> 2 & socket));
     am_u64 by_rule = ((best & asked) | (best >> 1 & (asked ^ 1))) & (open ^ 1);
     am_u64 stops = used & 1 & ((by_default & none) | (by_rule & (none ^ 1)));
     am_u64 takes = 0 - (stops & (none ^ 1) & (stopped ^ 1)); /* all ones: this is the rule */

@@ -2,6 +2,7 @@
 
 #include <grp.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/utsname.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
@@ -27,6 +28,7 @@ namespace {
 
 constexpr int kWorkers = 4;
 constexpr size_t kWaitingWork = 4000;
+constexpr int kCanaryTurn = 64;  // connections of one turn of the core
 constexpr absl::Duration kPoliciesSettle = absl::Milliseconds(200);
 
 absl::StatusOr<gid_t> AdminGid(const std::string& group) {
@@ -91,6 +93,26 @@ std::string App::MakeCanary(const std::string& runtime_dir, absl::string_view na
   return "";
 }
 
+// A socket that everybody may connect to but sessions. Who does is let go again: a full queue would keep the
+// self-test from its answer.
+std::string App::MakeCanarySocket() {
+  const std::string path = config_.runtime_dir + "/canary/socket";
+  auto listener = ListenOn(path);
+  absl::Status made = listener.status();
+  if (made.ok())
+    made = loop_->WatchFd(listener->get(), [this] {
+      for (int i = 0; i < kCanaryTurn; ++i) {
+        if (!UniqueFd(::accept4(canary_socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)).valid()) return;
+      }
+    });
+  if (!made.ok()) {
+    LogWarning("make the socket of the self-test: ", made.message());
+    return "";
+  }
+  canary_socket_ = *std::move(listener);
+  return path;
+}
+
 absl::Status App::WatchSignals() {
   for (const int signal : {SIGTERM, SIGINT}) {
     RETURN_IF_ERROR(loop_->OnSignal(signal, [this] { loop_->Quit(); }));
@@ -148,7 +170,7 @@ absl::Status App::StartSessions() {
                   scopes_.get(), SessionFiles(config_.runtime_dir + "/sessions"), *pipeline_,
                   [this](const v1::Session& session) { store_->UpsertSession(session); },
                   [this](const std::string& session) { pipeline_->EndSession(session); }, canary,
-                  MakeCanary(config_.runtime_dir, "lsm")},
+                  MakeCanary(config_.runtime_dir, "lsm"), MakeCanarySocket()},
       limits);
   pipeline_->AddSink(sessions_.get());
   pipeline_->AddSink(store_.get());
@@ -249,6 +271,7 @@ App::~App() {
   if (pipeline_ != nullptr) pipeline_->EndAll();
   observation_.reset();
   sessions_.reset();
+  if (canary_socket_.valid()) loop_->UnwatchFd(canary_socket_.get());
   pipeline_.reset();
   journal_sink_.reset();
   policy_watcher_.reset();

@@ -46,6 +46,7 @@ class App {
   absl::Status OpenDirectories();
   absl::Status OpenSocket();
   static std::string MakeCanary(const std::string& runtime_dir, absl::string_view name);
+  std::string MakeCanarySocket();
   absl::Status OpenStore();
   absl::Status StartSessions();
   absl::Status StartServer();
@@ -62,8 +63,9 @@ class App {
   SystemClock clock_;
   absl::Time started_ = clock_.Wall();
   std::optional<StateLock> lock_;
-  UniqueFd listener_;                     // until the server has it
-  bool socket_is_passed_ = false;         // then it stays when we go
+  UniqueFd listener_;              // until the server has it
+  bool socket_is_passed_ = false;  // then it stays when we go
+  UniqueFd canary_socket_;
   std::unique_ptr<HolderClient> holder_;  // until the observation has it
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<StreamHub> hub_;

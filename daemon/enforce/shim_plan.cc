@@ -112,7 +112,22 @@ bool DeniesSignalsOut(const policy::Snapshot& snapshot) {
   return policy::Evaluate(snapshot, out, {}).Stops();
 }
 
-void PlanCanaries(const ShimPlanOptions& options, v1::ShimPlan& plan) {
+// One that the policy stops and that does nothing to whom it reaches.
+void PlanSignal(const policy::Snapshot& snapshot, v1::ShimPlan& plan) {
+  for (const int harmless : {SIGURG, SIGWINCH, SIGCONT}) {
+    const policy::Subject out = policy::SignalSubject(
+        harmless, policy::kTargetExternal | policy::kTargetUser | policy::kTargetParent);
+    if (!policy::Evaluate(snapshot, out, {}).Stops()) continue;
+    v1::Canary* canary = plan.add_canaries();
+    canary->set_control(kLsmSignalControl);
+    canary->set_act(v1::Canary::SIGNAL);
+    canary->set_subject(absl::StrCat(harmless));
+    canary->add_errors(EPERM);
+    return;
+  }
+}
+
+void PlanCanaries(const policy::Snapshot& snapshot, const ShimPlanOptions& options, v1::ShimPlan& plan) {
   for (const std::string& family : plan.refuse_calls()) {
     v1::Canary* canary = plan.add_canaries();
     canary->set_control(absl::StrCat("call.", family));
@@ -143,7 +158,17 @@ void PlanCanaries(const ShimPlanOptions& options, v1::ShimPlan& plan) {
     read->set_subject(options.lsm_canary_file);
     read->add_errors(EACCES);
   }
-  if (!plan.landlock_scope() || options.landlock_abi < kLandlockScopeAbi) return;
+  if (options.lsm_sockets && !options.canary_socket.empty()) {
+    v1::Canary* connect = plan.add_canaries();
+    connect->set_control(kLsmUnixControl);
+    connect->set_act(v1::Canary::UNIX_CONNECT);
+    connect->set_subject(options.canary_socket);
+    connect->add_errors(EACCES);
+  }
+  if (!plan.landlock_scope() || options.landlock_abi < kLandlockScopeAbi) {
+    if (options.lsm_signals) PlanSignal(snapshot, plan);
+    return;
+  }
   v1::Canary* canary = plan.add_canaries();
   canary->set_control("signal");
   canary->set_act(v1::Canary::SIGNAL);
@@ -165,7 +190,7 @@ v1::ShimPlan MakeShimPlan(const policy::Snapshot& snapshot, const ShimPlanOption
   plan.set_landlock_scope((options.fanotify_backend && options.landlock_abi >= kLandlockReferAbi) ||
                           (options.landlock_abi >= kLandlockScopeAbi && DeniesSignalsOut(snapshot)));
   PlanCalls(snapshot, options, plan);
-  PlanCanaries(options, plan);
+  PlanCanaries(snapshot, options, plan);
   return plan;
 }
 

@@ -10,6 +10,10 @@ namespace agentmon {
 
 // The control that opens are judged by programs on the hooks of security modules.
 constexpr char kLsmControl[] = "lsm_open";
+// And connects to unix sockets.
+constexpr char kLsmUnixControl[] = "lsm_unix";
+// And signals to processes outside of the session.
+constexpr char kLsmSignalControl[] = "lsm_signal";
 
 struct ShimPlanOptions {
   bool fanotify_backend = false;  // marks on mounts judge files: mounts of the session's own would have none
@@ -18,7 +22,10 @@ struct ShimPlanOptions {
   int landlock_abi = 0;           // of this kernel
   std::string canary_file = "";   // one that no session may open and everybody else may read; may be empty
   bool network_backend = false;   // the kernel judges connects by the session's policy
+  bool lsm_sockets = false;       // they judge unix sockets as well
+  bool lsm_signals = false;       // and signals, and there is a process outside whom one would reach
   std::string lsm_canary_file = "";  // the same; these programs let the first one through
+  std::string canary_socket = "";    // where somebody listens, to whom no session may connect; may be empty
 };
 
 // Layers that only record have no part in it, and where all do, nothing is unset, closed or refused; what a

@@ -14,7 +14,9 @@
 namespace agentmon {
 namespace {
 
-constexpr char kLsmOpen[] = "lsm_open";         // daemon/enforce/shim_plan.h
+constexpr char kLsmOpen[] = "lsm_open";  // daemon/enforce/shim_plan.h
+constexpr char kLsmUnix[] = "lsm_unix";  // the same
+constexpr char kLsmSignal[] = "lsm_signal";
 constexpr char kLimits[] = "resource_limits.";  // the key follows
 
 using policy::RuleKind;
@@ -112,7 +114,7 @@ class Lister {
           return {How::KERNEL, "fanotify, notify", ""};
         return Observed(v1::PROCESS, "process");
       case RuleKind::kUnix:
-        return Observed(v1::NETWORK, "network");
+        return HowSocketsAre(rule);
       case RuleKind::kNetwork:
         return HowConnectsAre(rule);
       case RuleKind::kFile:
@@ -122,11 +124,22 @@ class Lister {
     }
     return {};
   }
+  Means HowSocketsAre(const policy::Rule& rule) const {
+    const bool asked =
+        rule.operations == 0 || (rule.operations & (policy::kUnixConnect | policy::kUnixSendto)) != 0;
+    if (!asked) return {How::NONE, "", "of binding and listening nobody is asked"};
+    if (means_.controls.count(kLsmUnix) != 0) return {How::KERNEL, "bpf_lsm", ""};
+    return Observed(v1::NETWORK, "network");
+  }
   // The kernel keeps signals inside of the session, or lets them out; it asks about none.
   Means HowSignalsAre(const policy::Rule& rule) const {
-    constexpr uint32_t kOut = policy::kTargetExternal | policy::kTargetSystem | policy::kTargetUser;
-    if (means_.controls.count("signal") == 0) return {};
-    if (rule.target == 0 || (rule.target & ~kOut) == 0) return {How::KERNEL, "landlock", ""};
+    constexpr uint32_t kOut =
+        policy::kTargetExternal | policy::kTargetSystem | policy::kTargetUser | policy::kTargetParent;
+    const bool scope = means_.controls.count("signal") != 0, lsm = means_.controls.count(kLsmSignal) != 0;
+    if (!scope && !lsm) return {};
+    const uint32_t out = scope ? kOut & ~policy::kTargetParent : kOut;
+    if (rule.target == 0 || (rule.target & ~out) == 0)
+      return {How::KERNEL, scope ? "landlock" : "bpf_lsm", ""};
     return {How::NONE, "", "only signals out of the session are stopped"};
   }
   // Reads are asked by fanotify, which speaks of files and directories only and of no look at a name;

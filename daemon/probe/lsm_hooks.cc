@@ -20,6 +20,8 @@
 #include "bpf/lsm_attribute.skel.h"
 #include "bpf/lsm_file.skel.h"
 #include "bpf/lsm_path.skel.h"
+#include "bpf/lsm_process.skel.h"
+#include "bpf/lsm_unix.skel.h"
 #include "bpf/siphash.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
@@ -28,9 +30,9 @@
 namespace agentmon {
 namespace {
 
-constexpr const char* kMapNames[LsmHooks::kMaps] = {"lsm_config", "lsm_sessions", "lsm_policies",
-                                                    "lsm_nodes",  "lsm_aliases",  "lsm_denials",
-                                                    "lsm_lost",   "lsm_scratches"};
+constexpr const char* kMapNames[LsmHooks::kMaps] = {"lsm_config",  "lsm_sessions", "lsm_policies",
+                                                    "lsm_nodes",   "lsm_aliases",  "lsm_names",
+                                                    "lsm_denials", "lsm_lost",     "lsm_scratches"};
 constexpr char kBpfMount[] = "/sys/fs/bpf";
 constexpr char kModules[] = "/sys/kernel/security/lsm";
 constexpr uint32_t kScratchesPerCpu = 4;  // as the programs have it
@@ -70,6 +72,8 @@ std::string BuildName(uint32_t session_level) {
   AddTo<lsm_file_bpf>(sip);
   AddTo<lsm_path_bpf>(sip);
   AddTo<lsm_attribute_bpf>(sip);
+  AddTo<lsm_unix_bpf>(sip);
+  AddTo<lsm_process_bpf>(sip);
   return absl::StrCat(absl::Hex(am_sip_end(&sip, 0, 0), absl::kZeroPad16));
 }
 
@@ -120,9 +124,14 @@ absl::Status LsmHooks::TakeOver() {
   am_lsm_config config{};
   if (bpf_map_lookup_elem(map(kConfig), &zero, &config) != 0) return ErrnoStatus(errno, kMapNames[kConfig]);
   key_ = {config.key[0], config.key[1]};
-  for (const auto& [name, program] :
-       {std::pair("lsm_path", "on_path_unlink"), {"lsm_attribute", "on_inode_setattr"}}) {
-    if (!UniqueFd(bpf_obj_get(PinOf(program).c_str())).valid())
+  running_.insert("lsm_file");
+  for (const auto& [name, program] : {std::pair("lsm_path", "on_path_unlink"),
+                                      {"lsm_attribute", "on_inode_setattr"},
+                                      {kLsmUnix, "on_unix_may_send"},
+                                      {kLsmProcess, "on_ptrace_access_check"}}) {
+    if (UniqueFd(bpf_obj_get(PinOf(program).c_str())).valid())
+      running_.insert(name);
+    else
       inactive_.push_back(absl::StrCat(name, ": it was not active when the daemon before this one ended"));
   }
   attached_ = true;
@@ -171,15 +180,20 @@ absl::Status LsmHooks::LoadObject(const char* name) {
   object.bpf = skeleton->obj;
   object.owner = std::shared_ptr<Skeleton>(std::move(skeleton));
   objects_.push_back(std::move(object));
+  running_.insert(name);
   return absl::OkStatus();
 }
 
 // Apart: one that a kernel refuses does not take the others down. Without opens the rest is not worth its
 // cost.
 absl::Status LsmHooks::Load() {
+  running_.clear();
+  inactive_.clear();
   RETURN_IF_ERROR(LoadObject<lsm_file_bpf>("lsm_file"));
   for (const auto& [name, loaded] : {std::pair("lsm_path", LoadObject<lsm_path_bpf>("lsm_path")),
-                                     {"lsm_attribute", LoadObject<lsm_attribute_bpf>("lsm_attribute")}}) {
+                                     {"lsm_attribute", LoadObject<lsm_attribute_bpf>("lsm_attribute")},
+                                     {kLsmUnix, LoadObject<lsm_unix_bpf>(kLsmUnix)},
+                                     {kLsmProcess, LoadObject<lsm_process_bpf>(kLsmProcess)}}) {
     if (!loaded.ok()) inactive_.push_back(absl::StrCat(name, ": ", loaded.message()));
   }
   return absl::OkStatus();
@@ -220,6 +234,11 @@ absl::Status LsmHooks::Attach() {
       status = s;
     } else {
       inactive_.push_back(absl::StrCat(object->name, ": ", s.message()));
+      running_.erase(object->name);
+      bpf_program* program;
+      bpf_object__for_each_program(program, object->bpf) {
+        unlink(PinOf(bpf_program__name(program)).c_str());
+      }
       object = objects_.erase(object);
     }
   }

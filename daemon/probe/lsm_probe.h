@@ -1,4 +1,4 @@
-// Opens and changes of files that the kernel stops by itself, in sessions whose policy stops any.
+// Acts on files, sockets and processes that the kernel stops by itself, in sessions whose policy stops any.
 // docs/enforcement.md.
 #pragma once
 
@@ -44,6 +44,10 @@ class LsmProbe : public Probe {
   // Follows its gate. The error says why the session keeps the rules that it had.
   absl::Status PolicyChanged(uint64_t cgroup_id);
   void RemoveSession(uint64_t cgroup_id);
+  // Whether the session's rules on unix sockets are among what the kernel stops.
+  bool StopsSockets(uint64_t cgroup_id) const;
+  // The same of signals to processes outside of it.
+  bool StopsSignals(uint64_t cgroup_id) const;
   // After sessions of an earlier daemon were added again: what belongs to others is taken away.
   void KeepOwn();
   // Hands over what was stopped until now.
@@ -73,7 +77,7 @@ class LsmProbe : public Probe {
   void DetachLater();
   void Consume(size_t limit);
   void OnDenial(absl::Span<const uint8_t> bytes);
-  v1::Judgement JudgementOf(const am_denied& denied, const Event& event, const Gate& gate) const;
+  v1::Judgement JudgementOf(const am_denied& denied, const policy::Subject& subject, const Gate& gate) const;
 
   TaskRunner& core_;
   const Options options_;

@@ -26,8 +26,14 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   options.root = root;
   options.landlock_abi = LandlockAbi();
   options.lsm_backend = armed && ActiveSources(state->info).count(v1::LSM) != 0;
+  options.lsm_sockets = options.lsm_backend && deps_.observation.StopsSockets(state->cgroup_id);
+  // Where the client became the shim nobody of the same user is known outside.
+  options.lsm_signals = options.lsm_backend && state->client_pid != 0 &&
+                        state->client_pid != state->shim_pid &&
+                        deps_.observation.StopsSignals(state->cgroup_id);
   options.canary_file = deps_.canary_file;
   options.lsm_canary_file = deps_.lsm_canary_file;
+  options.canary_socket = deps_.canary_socket;
   state->plan = MakeShimPlan(*snapshot, options);
   state->plan.set_ask_exec(armed);
   state->proof_required = RequiresEnforcement(*snapshot);

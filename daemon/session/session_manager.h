@@ -54,7 +54,7 @@ struct SessionDeps {
   // To the store; never blocks. Who stores removes the file of an ended session, once that is done.
   std::function<void(const v1::Session&)> save;
   std::function<void(const std::string&)> last_events;  // asks for what waits of a session that ends
-  std::string canary_file = "", lsm_canary_file = "";   // see ShimPlanOptions
+  std::string canary_file = "", lsm_canary_file = "", canary_socket = "";  // see ShimPlanOptions
 };
 
 // Core thread, all of it. Completions run on the core thread.
