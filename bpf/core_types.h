@@ -30,6 +30,7 @@ struct qstr {
 
 struct super_block {
   unsigned int s_dev;
+  unsigned long s_magic;
 };
 
 struct inode {
@@ -89,6 +90,18 @@ struct css_set {
   struct cgroup *dfl_cgrp;
 };
 
+struct ns_common {
+  unsigned int inum;
+};
+
+struct mnt_namespace {
+  struct ns_common ns;
+};
+
+struct nsproxy {
+  struct mnt_namespace *mnt_ns;
+};
+
 struct cred {
   kuid_t uid;
 };
@@ -128,6 +141,7 @@ struct task_struct {
   struct fs_struct *fs;
   struct signal_struct *signal;
   struct css_set *cgroups;
+  struct nsproxy *nsproxy;
 };
 
 struct linux_binprm {

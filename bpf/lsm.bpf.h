@@ -106,6 +106,7 @@ struct lsm_scratch {
   am_u32 bound;          /* it left a mount whose root is not that of its file system */
   am_u32 deep, internal;
   am_u32 verdict, name_bytes;
+  am_u32 error; /* that the act ends with */
   am_u64 name_at;
   am_u8 text[NAME_MAX + 1 + 8]; /* what is hashed */
   am_u8 name[NAME_MAX + 1];     /* the last segment of the path */
@@ -230,6 +231,7 @@ static __always_inline struct lsm_scratch *lsm_take(am_u64 session) {
     return 0;
   }
   s->rec.h.cgroup_id = session;
+  s->error = EACCES;
   return s;
 }
 
@@ -246,7 +248,7 @@ static __always_inline void lsm_begin_record(struct lsm_scratch *s) {
   s->rec.policy = s->policy_id;
   s->rec.layer = s->judge.layer;
   s->rec.rank = s->judge.rank;
-  s->rec.error = EACCES;
+  s->rec.error = s->error;
 }
 
 static __always_inline void lsm_send_record(struct lsm_scratch *s, am_u64 length) {

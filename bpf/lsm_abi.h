@@ -23,7 +23,7 @@
 #define AM_LSM_NAME_BYTES 1024u   /* of a name; a longer one is refused */
 #define AM_LSM_NAME_ENDS 3u       /* positions where a pattern may end */
 #define AM_LSM_TOO_DEEP 0xffffffffu /* am_denied.layer: deeper than AM_LSM_DEPTH */
-#define AM_LSM_OUTSIDE 0xfffffffeu  /* a debugger's look at a process outside of the session */
+#define AM_LSM_OUTSIDE 0xfffffffeu  /* am_denied.layer: of no policy, what would reach out of the session */
 #define AM_LSM_NO_RULE 0x1fffffffu  /* am_denied.rank: the layer's default */
 
 /* am_lsm_key.kind: what the hash is of. */
@@ -105,8 +105,16 @@ struct am_lsm_alias {
 struct am_lsm_config {
   am_u64 key[2]; /* SipHash */
   am_u32 session_level;
-  am_u32 pad;
+  am_u32 host_mounts; /* number of the first process's mount namespace */
 };
+
+/* am_denied.open_flags of calls. */
+#define AM_LSM_CALL_PTRACE 0u
+#define AM_LSM_CALL_MOUNT 1u
+#define AM_LSM_CALL_MOVE_MOUNT 2u
+#define AM_LSM_CALL_UMOUNT 3u
+#define AM_LSM_CALL_BPF 4u
+#define AM_LSM_CALL_MODULE 5u
 
 struct am_lsm_pattern {
   am_u16 end;   /* its last position */

@@ -44,10 +44,10 @@ static __always_inline void tell_target(struct lsm_scratch *s, am_u32 kind, int 
   struct am_key key = {};
   key.pid = BPF_CORE_READ(target, tgid);
   key.start_ns = BPF_CORE_READ(target, group_leader, start_boottime);
+  s->error = EPERM;
   lsm_begin_record(s);
   s->rec.kind = kind;
   s->rec.open_flags = number;
-  s->rec.error = EPERM;
   __builtin_memcpy(s->data, &key, sizeof(key));
   s->rec.path_len = sizeof(key);
   s->rec.new_path_len = 0;
@@ -91,7 +91,7 @@ int BPF_PROG(on_ptrace_access_check, struct task_struct *target, unsigned int mo
   s->policy_id = 0;
   s->judge.layer = AM_LSM_OUTSIDE;
   s->judge.rank = AM_LSM_NO_RULE;
-  tell_target(s, KIND_CALL, 0, target);
+  tell_target(s, KIND_CALL, AM_LSM_CALL_PTRACE, target);
   lsm_give_back(s);
   return -EPERM;
 }

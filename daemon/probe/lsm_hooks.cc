@@ -19,6 +19,7 @@
 #include "absl/strings/strip.h"
 #include "bpf/lsm_attribute.skel.h"
 #include "bpf/lsm_file.skel.h"
+#include "bpf/lsm_guard.skel.h"
 #include "bpf/lsm_path.skel.h"
 #include "bpf/lsm_process.skel.h"
 #include "bpf/lsm_unix.skel.h"
@@ -74,6 +75,7 @@ std::string BuildName(uint32_t session_level) {
   AddTo<lsm_attribute_bpf>(sip);
   AddTo<lsm_unix_bpf>(sip);
   AddTo<lsm_process_bpf>(sip);
+  AddTo<lsm_guard_bpf>(sip);
   return absl::StrCat(absl::Hex(am_sip_end(&sip, 0, 0), absl::kZeroPad16));
 }
 
@@ -128,7 +130,8 @@ absl::Status LsmHooks::TakeOver() {
   for (const auto& [name, program] : {std::pair("lsm_path", "on_path_unlink"),
                                       {"lsm_attribute", "on_inode_setattr"},
                                       {kLsmUnix, "on_unix_may_send"},
-                                      {kLsmProcess, "on_ptrace_access_check"}}) {
+                                      {kLsmProcess, "on_ptrace_access_check"},
+                                      {kLsmGuard, "on_kernel_load_data"}}) {
     if (UniqueFd(bpf_obj_get(PinOf(program).c_str())).valid())
       running_.insert(name);
     else
@@ -157,6 +160,9 @@ absl::Status LsmHooks::MakeMaps() {
   if (getrandom(config.key, sizeof(config.key), 0) != sizeof(config.key))
     return ErrnoStatus(errno, "getrandom");
   config.session_level = session_level_;
+  struct stat mounts {};
+  if (stat("/proc/1/ns/mnt", &mounts) != 0) return ErrnoStatus(errno, "look at the host's mount namespace");
+  config.host_mounts = static_cast<uint32_t>(mounts.st_ino);
   key_ = {config.key[0], config.key[1]};
   const uint32_t zero = 0;
   if (bpf_map_update_elem(map(kConfig), &zero, &config, BPF_ANY) != 0)
@@ -193,7 +199,8 @@ absl::Status LsmHooks::Load() {
   for (const auto& [name, loaded] : {std::pair("lsm_path", LoadObject<lsm_path_bpf>("lsm_path")),
                                      {"lsm_attribute", LoadObject<lsm_attribute_bpf>("lsm_attribute")},
                                      {kLsmUnix, LoadObject<lsm_unix_bpf>(kLsmUnix)},
-                                     {kLsmProcess, LoadObject<lsm_process_bpf>(kLsmProcess)}}) {
+                                     {kLsmProcess, LoadObject<lsm_process_bpf>(kLsmProcess)},
+                                     {kLsmGuard, LoadObject<lsm_guard_bpf>(kLsmGuard)}}) {
     if (!loaded.ok()) inactive_.push_back(absl::StrCat(name, ": ", loaded.message()));
   }
   return absl::OkStatus();

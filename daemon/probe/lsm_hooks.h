@@ -24,6 +24,7 @@ namespace agentmon {
 // Names of objects whose loss a session must know of.
 inline constexpr char kLsmUnix[] = "lsm_unix";
 inline constexpr char kLsmProcess[] = "lsm_process";
+inline constexpr char kLsmGuard[] = "lsm_guard";
 
 // Core thread, all of it.
 class LsmHooks {

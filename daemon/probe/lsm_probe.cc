@@ -92,12 +92,14 @@ policy::DefaultFor DefaultOf(v1::EventKind kind) {
   }
 }
 
+constexpr const char* kCalls[] = {"ptrace", "mount", "move_mount", "umount2", "bpf", "finit_module"};
+
 // Who it was about; the first process of all and kernel threads have no session either.
 void DescribeTarget(const am_denied& denied, absl::string_view text, Event& event) {
   am_key key{};
   if (text.size() == sizeof(key)) std::memcpy(&key, text.data(), sizeof(key));
   if (event.kind() == v1::CALL) {
-    event.mutable_call()->set_name("ptrace");
+    event.mutable_call()->set_name(denied.open_flags < std::size(kCalls) ? kCalls[denied.open_flags] : "");
     return;
   }
   v1::Signal& signal = *event.mutable_signal();
@@ -358,8 +360,11 @@ v1::Judgement LsmProbe::JudgementOf(const am_denied& denied, const policy::Subje
                                  absl::StrCat("paths of more than ", AM_LSM_DEPTH, " names are not judged"));
   }
   if (denied.layer == AM_LSM_OUTSIDE) {
-    return policy::BuiltinDenial("processes outside of the session",
-                                 "what runs outside of the session is not debugged from inside");
+    return denied.kind == KIND_CALL && denied.open_flags == AM_LSM_CALL_PTRACE
+               ? policy::BuiltinDenial("processes outside of the session",
+                                       "what runs outside of the session is not debugged from inside")
+               : policy::BuiltinDenial("what holds the session",
+                                       "this would change the host, or lead out of the session");
   }
   const auto it = policies_.find(denied.policy);
   policy::Verdict verdict;

@@ -353,3 +353,61 @@ EOF
   wait_for 30 no_session lsm-look
   systemctl stop victim.service
 }
+
+# Only a process of root could do any of this; and only an attached one, which has lost no capability, shows who stops it.
+test_lsm_programs_keep_what_holds_a_session() {
+  rm -rf /run/vm/guard && mkdir -p /run/vm/guard/mine /run/vm/guard/held && echo TEXT >/run/vm/guard/text
+  mount -t tmpfs none /run/vm/guard/held
+  lsm_policy best_effort /run/vm/guard
+  cat >/run/vm/guard/acts.py <<'EOF'
+import ctypes, errno, os, subprocess
+libc = ctypes.CDLL(None, use_errno=True)
+
+def attempt(label, act):
+    try:
+        result = act()
+        print(label, "ok" if not result or result > 0 else errno.errorcode[ctypes.get_errno()], flush=True)
+    except OSError as e:
+        print(label, errno.errorcode[e.errno], flush=True)
+
+def write(path):
+    os.close(os.open(path, os.O_WRONLY))
+
+here = "/sys/fs/cgroup" + open("/proc/self/cgroup").read().strip().split("::")[1]
+text = os.open("/run/vm/guard/text", os.O_RDONLY)
+mine, held = b"/run/vm/guard/mine", b"/run/vm/guard/held"
+attempt("out", lambda: write("/sys/fs/cgroup/cgroup.procs"))
+attempt("own", lambda: write(here + "/cgroup.procs"))
+attempt("mount", lambda: libc.mount(b"none", mine, b"tmpfs", 0, None))
+libc.umount2(mine, 0)
+attempt("umount", lambda: libc.umount2(held, 0))
+attempt("nested", lambda: -subprocess.call(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/run/vm/guard/mine"]))
+attempt("bpf", lambda: libc.syscall(321, 11, ctypes.create_string_buffer(64), 64))  # the next program's number
+attempt("module", lambda: libc.syscall(313, text, b"", 0))
+EOF
+  cat >/run/vm/guard/agent.sh <<'EOF'
+echo $$ >/run/vm/guard/pid
+while [ ! -e /run/vm/guard/go ]; do sleep 0.2; done
+python3 /run/vm/guard/acts.py >/run/vm/guard/said 2>&1
+echo over >>/run/vm/guard/said
+while [ ! -e /run/vm/guard/stop ]; do sleep 0.2; done
+EOF
+  systemd-run --quiet --collect --unit=agent-guard sh /run/vm/guard/agent.sh
+  wait_for 60 test -s /run/vm/guard/pid
+  agentmon attach --pid "$(cat /run/vm/guard/pid)" --name lsm-guard --policy "$LSM_POLICY"
+  agentmon status
+  touch /run/vm/guard/go
+  wait_for 60 grep -qx over /run/vm/guard/said
+  cat /run/vm/guard/said
+  for act in out mount umount bpf module; do grep -x "$act EPERM" /run/vm/guard/said; done
+  for act in own nested; do grep -x "$act ok" /run/vm/guard/said; done
+  agentmon timeline --session lsm-guard --enforced yes --format json | grep '"rule":"what holds the session"' | tee found.json
+  for act in mount umount2 bpf finit_module; do grep "\"call\":\"$act\"" found.json | grep '"mechanism":"bpf_lsm"' | grep -q EPERM; done
+  grep '"/sys/fs/cgroup/cgroup.procs"' found.json | grep '"kind":"open_write"' | grep -q EPERM
+  touch /run/vm/guard/stop
+  wait_for 30 no_session lsm-guard
+  # Outside of the session root does what root may.
+  python3 /run/vm/guard/acts.py | tee bare.txt
+  has_no EPERM bare.txt
+  grep -x 'module ENOEXEC' bare.txt
+}
