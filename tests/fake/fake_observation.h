@@ -29,6 +29,10 @@ class FakeObservation : public Observation {
   bool StopsSignals(uint64_t) const override { return false; }
   void TakeInStopped() override {}
   absl::Status PolicyChanged(uint64_t) override { return absl::OkStatus(); }
+  absl::Status SetLossAction(const Cgroup& cgroup, LossAction action) override {
+    loss_actions[cgroup.id()] = action;
+    return absl::OkStatus();
+  }
   absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener, std::shared_ptr<Gate>) override {
     listeners[cgroup_id] = std::move(listener);
     return absl::OkStatus();
@@ -56,6 +60,7 @@ class FakeObservation : public Observation {
   bool settled = true;
   std::set<uint64_t> sessions;
   std::map<uint64_t, UniqueFd> listeners;
+  std::map<uint64_t, LossAction> loss_actions;
 };
 
 }  // namespace agentmon
