@@ -17,8 +17,8 @@ struct cgroup_walk {
 };
 
 static long cgroup_step(am_u32 index, struct cgroup_walk *walk) {
-  struct dentry *parent = BPF_CORE_READ(walk->at, d_parent);
-  if (parent == walk->at) return 1;
+  struct dentry *at = walk->at, *parent = BPF_CORE_READ(at, d_parent);
+  if (parent == at) return 1;
   walk->at = parent;
   walk->found = BPF_CORE_READ(parent, d_inode, i_ino) == walk->session;
   return walk->found;
@@ -27,13 +27,15 @@ static long cgroup_step(am_u32 index, struct cgroup_walk *walk) {
 /* The file that processes are moved with, of a cgroup that is not the session's nor below it. */
 static __always_inline int leads_out(struct file *file, am_u64 session) {
   struct cgroup_walk walk = {.session = session};
+  struct dentry *dentry;
   am_u64 name[2] = {}, procs[2], threads[2];
   __builtin_memcpy(procs, "cgroup.procs\0\0\0", sizeof(procs));
   __builtin_memcpy(threads, "cgroup.threads\0", sizeof(threads));
   if (BPF_CORE_READ(file, f_inode, i_sb, s_magic) != CGROUP2_SUPER_MAGIC) return 0;
-  walk.at = BPF_CORE_READ(file, f_path.dentry);
-  bpf_probe_read_kernel_str(name, sizeof(name), BPF_CORE_READ(walk.at, d_name.name));
+  dentry = BPF_CORE_READ(file, f_path.dentry);
+  bpf_probe_read_kernel_str(name, sizeof(name), BPF_CORE_READ(dentry, d_name.name));
   if ((name[0] != procs[0] || name[1] != procs[1]) && (name[0] != threads[0] || name[1] != threads[1])) return 0;
+  walk.at = dentry;
   bpf_loop(CGROUPS_DEEP, cgroup_step, &walk, 0);
   return !walk.found;
 }

@@ -2,6 +2,7 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/refusal.h"
 #include "common/base/status.h"
@@ -12,6 +13,17 @@
 #include "daemon/session/session_state.h"
 
 namespace agentmon {
+
+namespace {
+
+// agentmon itself, outside of the session: to such a parent the shim sends the signal of its self-test.
+bool ClientWaits(const ProcFs& proc, pid_t client, pid_t shim) {
+  const auto stat = proc.Stat(shim);
+  const auto program = proc.Executable(client);
+  return stat.ok() && stat->parent == client && program.ok() && absl::EndsWith(*program, "/agentmon");
+}
+
+}  // namespace
 
 void SessionManager::PlanShim(const StatePtr& state, bool root) {
   const auto snapshot = deps_.policies.SnapshotOf(state->info.id());
@@ -27,10 +39,8 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   options.landlock_abi = LandlockAbi();
   options.lsm_backend = armed && ActiveSources(state->info).count(v1::LSM) != 0;
   options.lsm_sockets = options.lsm_backend && deps_.observation.StopsSockets(state->cgroup_id);
-  // Where the client became the shim nobody of the same user is known outside.
-  options.lsm_signals = options.lsm_backend && state->client_pid != 0 &&
-                        state->client_pid != state->shim_pid &&
-                        deps_.observation.StopsSignals(state->cgroup_id);
+  options.lsm_signals = options.lsm_backend && deps_.observation.StopsSignals(state->cgroup_id) &&
+                        ClientWaits(proc_, state->client_pid, state->shim_pid);
   options.canary_file = deps_.canary_file;
   options.lsm_canary_file = deps_.lsm_canary_file;
   options.canary_socket = deps_.canary_socket;

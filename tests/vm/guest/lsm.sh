@@ -392,7 +392,7 @@ python3 /run/vm/guard/acts.py >/run/vm/guard/said 2>&1
 echo over >>/run/vm/guard/said
 while [ ! -e /run/vm/guard/stop ]; do sleep 0.2; done
 EOF
-  systemd-run --quiet --collect --unit=agent-guard sh /run/vm/guard/agent.sh
+  systemd-run --quiet --collect --unit=agent-guard -p User=root -p PAMName=login sh /run/vm/guard/agent.sh
   wait_for 60 test -s /run/vm/guard/pid
   agentmon attach --pid "$(cat /run/vm/guard/pid)" --name lsm-guard --policy "$LSM_POLICY"
   agentmon status
