@@ -1,4 +1,5 @@
-/* Opens of a session's processes, and descriptors that it is handed, as the policy's file rules say. */
+/* Opens of a session's processes, and descriptors that it is handed, as the policy's file rules say; and whatever it
+ * says, none that would move a process to a cgroup outside of the session. */
 #include "lsm_object.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";

@@ -10,7 +10,7 @@ struct lsm_name_run {
   const struct am_lsm_names *names;
 };
 
-/* From its end to its start, since a walk goes from the object to the root. */
+/* Written from its end to its start, since a walk goes from the object to the root. */
 static long lsm_text_step(am_u32 index, struct lsm_name_run *run) {
   struct lsm_scratch *s = run->s;
   struct dentry *dentry = (void *)s->path.dentry;
@@ -35,7 +35,7 @@ static long lsm_text_step(am_u32 index, struct lsm_name_run *run) {
   return 0;
 }
 
-/* The text of a path; the objects of the policy are looked for behind it. */
+/* The text of a path. It ends where text_of_name does. */
 static __always_inline void lsm_name_of_path(struct lsm_scratch *s, struct path *path) {
   struct lsm_name_run run = {.s = s};
   s->path.dentry = (am_u64)BPF_CORE_READ(path, dentry);
