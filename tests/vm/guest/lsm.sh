@@ -311,6 +311,7 @@ attempt("own cont", lambda: os.kill(child.pid, signal.SIGCONT))
 attempt("own term", lambda: os.kill(child.pid, signal.SIGTERM))
 print("own", child.wait(), flush=True)
 EOF
+  # shellcheck disable=SC2016
   as_dev agentmon run --name lsm-signal --policy "$LSM_POLICY" -- \
     sh -c 'python3 /run/vm/signals.py; kill -URG $PPID; agentmon session show lsm-signal --json' >said.txt 2>&1 || { cat said.txt; false; }
   cat said.txt
@@ -387,16 +388,17 @@ attempt("module", lambda: libc.syscall(313, text, b"", 0))
 EOF
   cat >/run/vm/guard/agent.sh <<'EOF'
 echo $$ >/run/vm/guard/pid
-while [ ! -e /run/vm/guard/go ]; do sleep 0.2; done
+read -r _ </run/vm/guard/go
 python3 /run/vm/guard/acts.py >/run/vm/guard/said 2>&1
 echo over >>/run/vm/guard/said
-while [ ! -e /run/vm/guard/stop ]; do sleep 0.2; done
+read -r _ </run/vm/guard/stop
 EOF
+  mkfifo /run/vm/guard/go /run/vm/guard/stop
   systemd-run --quiet --collect --unit=agent-guard -p User=root -p PAMName=login sh /run/vm/guard/agent.sh
   wait_for 60 test -s /run/vm/guard/pid
   agentmon attach --pid "$(cat /run/vm/guard/pid)" --name lsm-guard --policy "$LSM_POLICY"
   agentmon status
-  touch /run/vm/guard/go
+  timeout 60 sh -c "echo >/run/vm/guard/go"
   wait_for 60 grep -qx over /run/vm/guard/said
   cat /run/vm/guard/said
   for act in out mount umount bpf module; do grep -x "$act EPERM" /run/vm/guard/said; done
@@ -404,7 +406,7 @@ EOF
   agentmon timeline --session lsm-guard --enforced yes --format json | grep '"rule":"what holds the session"' | tee found.json
   for act in mount umount2 bpf finit_module; do grep "\"call\":\"$act\"" found.json | grep '"mechanism":"bpf_lsm"' | grep -q EPERM; done
   grep '"/sys/fs/cgroup/cgroup.procs"' found.json | grep '"kind":"open_write"' | grep -q EPERM
-  touch /run/vm/guard/stop
+  timeout 60 sh -c "echo >/run/vm/guard/stop"
   wait_for 30 no_session lsm-guard
   # Outside of the session root does what root may.
   python3 /run/vm/guard/acts.py | tee bare.txt
