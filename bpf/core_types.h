@@ -25,44 +25,45 @@ struct qstr {
       unsigned int len;
     };
   };
-  const unsigned char *name;
+  const unsigned char* name;
 };
 
 struct super_block {
   unsigned int s_dev;
+  unsigned long s_magic;
 };
 
 struct inode {
   unsigned short i_mode;
   unsigned long i_ino;
-  struct super_block *i_sb;
+  struct super_block* i_sb;
 };
 
 struct dentry {
-  struct dentry *d_parent;
+  struct dentry* d_parent;
   struct qstr d_name;
-  struct inode *d_inode;
+  struct inode* d_inode;
 };
 
 struct vfsmount {
-  struct dentry *mnt_root;
+  struct dentry* mnt_root;
 };
 
 struct mount {
-  struct mount *mnt_parent;
-  struct dentry *mnt_mountpoint;
+  struct mount* mnt_parent;
+  struct dentry* mnt_mountpoint;
   struct vfsmount mnt;
-  struct mnt_namespace *mnt_ns;
+  struct mnt_namespace* mnt_ns;
 };
 
 struct path {
-  struct vfsmount *mnt;
-  struct dentry *dentry;
+  struct vfsmount* mnt;
+  struct dentry* dentry;
 };
 
 struct file {
   struct path f_path;
-  struct inode *f_inode;
+  struct inode* f_inode;
   unsigned int f_mode;
   unsigned int f_flags;
 };
@@ -81,12 +82,24 @@ struct kernfs_node {
 
 struct cgroup {
   int level;
-  struct kernfs_node *kn;
-  struct cgroup *ancestors[];
+  struct kernfs_node* kn;
+  struct cgroup* ancestors[];
 };
 
 struct css_set {
-  struct cgroup *dfl_cgrp;
+  struct cgroup* dfl_cgrp;
+};
+
+struct ns_common {
+  unsigned int inum;
+};
+
+struct mnt_namespace {
+  struct ns_common ns;
+};
+
+struct nsproxy {
+  struct mnt_namespace* mnt_ns;
 };
 
 struct cred {
@@ -114,54 +127,81 @@ struct sched_entity {
 struct task_struct {
   unsigned int flags;
   struct sched_entity se;
-  struct mm_struct *mm;
+  struct mm_struct* mm;
   int exit_code;
   int pid;
   int tgid;
-  struct task_struct *real_parent;
+  struct task_struct* real_parent;
   struct list_head children;
   struct list_head sibling;
-  struct task_struct *group_leader;
+  struct task_struct* group_leader;
   struct list_head thread_node;
   unsigned long long start_boottime;
-  const struct cred *real_cred;
-  struct fs_struct *fs;
-  struct signal_struct *signal;
-  struct css_set *cgroups;
+  const struct cred* real_cred;
+  struct fs_struct* fs;
+  struct signal_struct* signal;
+  struct css_set* cgroups;
+  struct nsproxy* nsproxy;
 };
 
 struct linux_binprm {
-  struct file *file;
+  struct file* file;
   int argc;
-  const char *filename;
-  const char *interp;
+  const char* filename;
+  const char* interp;
   unsigned int interp_flags;
 };
 
 struct seq_file;
 
 struct bpf_iter_meta {
-  struct seq_file *seq;
+  struct seq_file* seq;
 };
 
 struct bpf_iter__task {
-  struct bpf_iter_meta *meta;
-  struct task_struct *task;
+  struct bpf_iter_meta* meta;
+  struct task_struct* task;
 };
 
 struct bpf_iter__cgroup {
-  struct bpf_iter_meta *meta;
-  struct cgroup *cgroup;
+  struct bpf_iter_meta* meta;
+  struct cgroup* cgroup;
 };
 
 struct sock {
   int sk_err;
+  unsigned short sk_type;
 };
+
+struct socket {
+  struct sock* sk;
+};
+
+struct sockaddr_un {
+  unsigned short sun_family;
+};
+
+struct unix_address {
+  int len;
+  struct sockaddr_un name[0];
+};
+
+struct unix_sock {
+  struct unix_address* addr;
+  struct path path;
+  struct sock* peer;
+};
+
+#ifdef __TARGET_ARCH_x86
+struct pt_regs {
+  unsigned long orig_ax;
+};
+#endif
 
 struct tcp_sock;
 
 struct bpf_sock_addr_kern {
-  struct sockaddr *uaddr;
+  struct sockaddr* uaddr;
   unsigned int uaddrlen;
 };
 

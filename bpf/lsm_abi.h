@@ -16,7 +16,14 @@
 #define AM_LSM_ALIASES_MAX 65536u
 #define AM_LSM_POLICIES_MAX 8192u
 #define AM_LSM_RING_BYTES (1u << 20)
+/* Patterns on whole names; powers of two. */
+#define AM_LSM_NAME_WORDS 64u   /* of 64 positions each */
+#define AM_LSM_NAME_CELLS 4096u /* words, for each class of bytes that patterns tell apart */
+#define AM_LSM_NAME_PATTERNS 256u
+#define AM_LSM_NAME_BYTES 1024u     /* of a name; a longer one is refused */
+#define AM_LSM_NAME_ENDS 3u         /* positions where a pattern may end */
 #define AM_LSM_TOO_DEEP 0xffffffffu /* am_denied.layer: deeper than AM_LSM_DEPTH */
+#define AM_LSM_OUTSIDE 0xfffffffeu  /* am_denied.layer: of no policy, what would reach out of the session */
 #define AM_LSM_NO_RULE 0x1fffffffu  /* am_denied.rank: the layer's default */
 
 /* am_lsm_key.kind: what the hash is of. */
@@ -58,13 +65,23 @@ struct am_lsm_node {
 /* am_lsm_policy.defaults */
 #define AM_LSM_STOPS_READS 1u
 #define AM_LSM_STOPS_WRITES 2u
+#define AM_LSM_STOPS_SOCKETS 4u
+
+/* Who gets a signal, of those outside of the session: bits of an index. */
+#define AM_LSM_SYSTEM 1u
+#define AM_LSM_SAME_USER 2u
+#define AM_LSM_PARENT 4u
+#define AM_LSM_TARGETS 8u
 
 struct am_lsm_policy {
   am_u32 layers; /* [0] is the built-in one, whose answer is final */
   am_u32 read_operations;
+  am_u32 socket_operations;
+  am_u32 pad;
   am_u32 defaults[AM_LSM_LAYERS];
-  am_u32 layer[AM_LSM_LAYERS]; /* its number in the snapshot */
+  am_u32 layer[AM_LSM_LAYERS];                          /* its number in the snapshot */
   am_u8 suffix[AM_LSM_LENGTHS], prefix[AM_LSM_LENGTHS]; /* lengths, 0 ends */
+  am_u64 signals[AM_LSM_TARGETS];                       /* that are stopped: bit N - 1 = signal N */
 };
 
 struct am_lsm_session {
@@ -88,7 +105,35 @@ struct am_lsm_alias {
 struct am_lsm_config {
   am_u64 key[2]; /* SipHash */
   am_u32 session_level;
-  am_u32 pad;
+  am_u32 host_mounts; /* number of the first process's mount namespace */
+};
+
+/* am_denied.open_flags of calls. */
+#define AM_LSM_CALL_PTRACE 0u
+#define AM_LSM_CALL_MOUNT 1u
+#define AM_LSM_CALL_MOVE_MOUNT 2u
+#define AM_LSM_CALL_UMOUNT 3u
+#define AM_LSM_CALL_BPF 4u
+#define AM_LSM_CALL_MODULE 5u
+
+struct am_lsm_pattern {
+  am_u16 end;   /* its last position */
+  am_u16 early; /* so many before it are ends as well */
+  struct am_lsm_match match;
+};
+
+/* Rules on sockets of one policy. */
+struct am_lsm_names {
+  am_u32 words;
+  am_u32 patterns;
+  am_u8 class_of[256];
+  am_u64 cell[AM_LSM_NAME_CELLS]; /* class * words + word: positions that a byte of the class may enter */
+  am_u64 start[AM_LSM_NAME_WORDS];
+  am_u64 within[AM_LSM_NAME_WORDS]; /* positions that take more bytes, but no slash */
+  am_u64 across[AM_LSM_NAME_WORDS]; /* any byte */
+  am_u64 rest[AM_LSM_NAME_WORDS];   /* the bytes of one character behind its first */
+  am_u64 over_one[AM_LSM_NAME_WORDS], over_two[AM_LSM_NAME_WORDS]; /* behind which so many may be left out */
+  struct am_lsm_pattern pattern[AM_LSM_NAME_PATTERNS];
 };
 
 /* The one act whose verdict is worked out. */
@@ -102,11 +147,12 @@ struct am_lsm_judge {
   am_u32 layer, rank; /* what stops it */
 };
 
-/* AM_DENIED. Followed by path_len + new_path_len bytes of reversed components. */
+/* AM_DENIED. Followed by path_len + new_path_len bytes of reversed components; of sockets a plain name, of
+ * processes an am_key. */
 struct am_denied {
   struct am_header h;
-  am_u32 kind; /* agentmon.v1.EventKind */
-  am_u32 open_flags;
+  am_u32 kind;       /* agentmon.v1.EventKind */
+  am_u32 open_flags; /* of sockets: 1 = datagrams; of signals their number */
   am_u32 policy;
   am_u32 layer; /* in the policy's snapshot */
   am_u32 rank;
@@ -118,7 +164,9 @@ struct am_denied {
 AM_ABI_ASSERT(struct am_lsm_key, 16);
 AM_ABI_ASSERT(struct am_lsm_match, 12);
 AM_ABI_ASSERT(struct am_lsm_node, 104);
-AM_ABI_ASSERT(struct am_lsm_policy, 88);
+AM_ABI_ASSERT(struct am_lsm_policy, 160);
+AM_ABI_ASSERT(struct am_lsm_pattern, 16);
+AM_ABI_ASSERT(struct am_lsm_names, 264 + 8 * (4096 + 6 * 64) + 16 * 256);
 AM_ABI_ASSERT(struct am_lsm_session, 8);
 AM_ABI_ASSERT(struct am_lsm_inode, 16);
 AM_ABI_ASSERT(struct am_lsm_alias, 144);

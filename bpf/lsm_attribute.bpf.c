@@ -1,6 +1,6 @@
 /* Times and extended attributes. These hooks know no mount: what is judged is where the file system has the object,
  * below the directories whose inodes the policy knows; the roots of all mounts that the session began with are. */
-#include "lsm.bpf.h"
+#include "lsm_object.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 

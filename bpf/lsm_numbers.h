@@ -18,6 +18,10 @@ enum {
   KIND_MKDIR = 21,
   KIND_RMDIR = 22,
   KIND_MKNOD = 23,
+  KIND_UNIX_CONNECT = 34,
+  KIND_UNIX_SEND = 35,
+  KIND_SIGNAL = 40,
+  KIND_CALL = 41,
 };
 
 enum {
@@ -34,6 +38,8 @@ enum {
   OP_LINK = 1u << 14,
   OP_SYMLINK = 1u << 15,
   OP_MKNOD = 1u << 16,
+  OP_UNIX_CONNECT = 1u << 18, /* policy::kUnixConnect, which is a number of another list */
+  OP_UNIX_SENDTO = 1u << 19,
   OP_BELOW = 1u << 17, /* of our own: a directory is moved that something protected lies below */
 };
 

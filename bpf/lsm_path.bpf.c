@@ -1,6 +1,6 @@
 /* Changes of names, sizes, modes and owners by a session's processes. Most of these calls are made by the broker in
  * their place; what comes here are those that are asked by nobody: of attached processes, and by ways past it. */
-#include "lsm.bpf.h"
+#include "lsm_object.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 

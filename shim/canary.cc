@@ -103,6 +103,12 @@ int ErrorOfPersonality() {
   return error;
 }
 
+int ErrorOfSignal(const std::string& subject, pid_t target) {
+  int number = 0;
+  if (!subject.empty() && !absl::SimpleAtoi(subject, &number)) return EINVAL;
+  return ErrorOf(kill(target, number));
+}
+
 // An instance of the family that does nothing and that no kernel answers EPERM by itself, as far as there is
 // one: modules can be asked about by root only, but the call that is gone since Linux 2.6 is in the family.
 int ErrorOfCall(CallFamily family) {
@@ -191,7 +197,7 @@ int TryCanary(const v1::Canary& canary, pid_t outsider) {
     case v1::Canary::RENAME:
       return ErrorOf(rename(subject.c_str(), (subject + ".renamed").c_str()));
     case v1::Canary::SIGNAL:
-      return ErrorOf(kill(canary.pid() != 0 ? canary.pid() : outsider, 0));
+      return ErrorOfSignal(subject, canary.pid() != 0 ? canary.pid() : outsider);
     case v1::Canary::CALL:
       if (const auto family = ParseCallFamily(subject)) return ErrorOfCall(*family);
       break;

@@ -38,6 +38,8 @@ TEST_CASE("what nothing forbids succeeds, and what fails by itself says how") {
   CHECK((connected == ECONNREFUSED || connected == EINPROGRESS));
   CHECK(TryCanary(Make(v1::Canary::SEND, "127.86.53.9:9"), 0) == 0);
   CHECK(TryCanary(Make(v1::Canary::CONNECT, "nowhere"), 0) == EINVAL);
+  CHECK(TryCanary(Make(v1::Canary::SIGNAL, std::to_string(SIGURG)), getpid()) == 0);
+  CHECK(TryCanary(Make(v1::Canary::SIGNAL, "99"), getpid()) == EINVAL);
   char directory[] = "/tmp/canary-test-XXXXXX";
   REQUIRE(mkdtemp(directory) != nullptr);
   const std::string name = std::string(directory) + "/x";

@@ -2,6 +2,7 @@
 
 #include <grp.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/utsname.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
@@ -27,6 +28,7 @@ namespace {
 
 constexpr int kWorkers = 4;
 constexpr size_t kWaitingWork = 4000;
+constexpr int kCanaryTurn = 64;  // connections of one turn of the core
 constexpr absl::Duration kRecoveryFlush = absl::Seconds(1);
 constexpr absl::Duration kPoliciesSettle = absl::Milliseconds(200);
 
@@ -92,11 +94,19 @@ std::string App::MakeCanary(const std::string& runtime_dir, absl::string_view na
   return "";
 }
 
-// Empty names: they could not be made, and nothing would prove the control.
+// Empty names: they could not be made, and nothing would prove the control. Who connects is let go again: a
+// full queue would keep the self-test from its answer.
 UnixCanaries App::MakeCanarySockets() {
   absl::Status made = PrepareDirectory(config_.runtime_dir + "/unix", 0711);
   absl::StatusOr<CanarySockets> sockets = CanarySockets::Create(config_.runtime_dir + "/canary");
   if (made.ok()) made = sockets.status();
+  if (made.ok()) {
+    made = loop_->WatchFd(sockets->listener(), [this] {
+      for (int i = 0; i < kCanaryTurn; ++i) {
+        if (!UniqueFd(::accept4(canary_sockets_->listener(), nullptr, nullptr, SOCK_CLOEXEC)).valid()) return;
+      }
+    });
+  }
   if (!made.ok()) {
     LogWarning("make the sockets of the self-test: ", made.message());
     return {};
@@ -272,6 +282,7 @@ App::~App() {
   if (pipeline_ != nullptr) pipeline_->EndAll();
   observation_.reset();
   sessions_.reset();
+  if (canary_sockets_.has_value()) loop_->UnwatchFd(canary_sockets_->listener());
   pipeline_.reset();
   journal_sink_.reset();
   policy_watcher_.reset();

@@ -10,13 +10,14 @@
 
 namespace agentmon {
 
-// Nobody answers there; they are gone with this.
+// They are gone with this.
 class CanarySockets {
  public:
   // directory: one that no session may connect into.
   static absl::StatusOr<CanarySockets> Create(const std::string& directory);
 
   const UnixCanaries& names() const { return names_; }
+  int listener() const { return sockets_.front().get(); }  // of the path; does not block
 
  private:
   CanarySockets() = default;

@@ -221,6 +221,14 @@ absl::Status ObservationSet::AddRules(uint64_t cgroup_id, pid_t pid, std::shared
   return lsm_->AddSession(cgroup_id, pid, std::move(gate));
 }
 
+bool ObservationSet::StopsSockets(uint64_t cgroup_id) const {
+  return lsm_ != nullptr && lsm_->StopsSockets(cgroup_id);
+}
+
+bool ObservationSet::StopsSignals(uint64_t cgroup_id) const {
+  return lsm_ != nullptr && lsm_->StopsSignals(cgroup_id);
+}
+
 void ObservationSet::TakeInStopped() {
   if (lsm_ != nullptr) lsm_->Drain();
 }

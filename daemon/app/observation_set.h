@@ -72,6 +72,8 @@ class ObservationSet : public Observation {
   bool Settled(uint64_t cgroup_id) override;
   absl::Status AddMounts(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) override;
   absl::Status AddRules(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) override;
+  bool StopsSockets(uint64_t cgroup_id) const override;
+  bool StopsSignals(uint64_t cgroup_id) const override;
   void TakeInStopped() override;
   absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener, std::shared_ptr<Gate> gate) override;
   absl::Status PolicyChanged(uint64_t cgroup_id) override;

@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 #include "common/policy/evaluate.h"
 #include "common/policy/kernel_view.h"
+#include "daemon/enforce/lsm_names.h"
 
 namespace agentmon {
 namespace {
@@ -28,9 +29,10 @@ static_assert(Same(OP_CHOWN, policy::kChown) && Same(OP_RENAME, policy::kRename)
               Same(OP_DELETE, policy::kDelete));
 static_assert(Same(OP_RMDIR, policy::kRmdir) && Same(OP_LINK, policy::kLink) &&
               Same(OP_SYMLINK, policy::kSymlink));
-static_assert(Same(OP_MKNOD, policy::kMknod) && (OP_BELOW & policy::kAllFileOps) == 0);
-static_assert(AM_LSM_STOPS_READS == 1 && AM_LSM_STOPS_WRITES == 2 && AM_LSM_STOPS == 1 &&
-              AM_LSM_STOPS_IMPLIED == 2 && AM_LSM_UNSURE == 4);
+static_assert(Same(OP_MKNOD, policy::kMknod) &&
+              ((OP_BELOW | OP_UNIX_CONNECT | OP_UNIX_SENDTO) & policy::kAllFileOps) == 0);
+static_assert(AM_LSM_STOPS_READS == 1 && AM_LSM_STOPS_WRITES == 2 && AM_LSM_STOPS_SOCKETS == 4 &&
+              AM_LSM_STOPS == 1 && AM_LSM_STOPS_IMPLIED == 2 && AM_LSM_UNSURE == 4);
 
 constexpr uint32_t kDeletes = policy::kDelete | policy::kRmdir;
 constexpr size_t kRoots = 63;  // and "everywhere"
@@ -59,6 +61,7 @@ class LsmCompiler {
 
   absl::StatusOr<LsmPolicy> Run(absl::string_view spare) {
     out_.head.read_operations = policy::kReadOps;
+    out_.head.socket_operations = OP_UNIX_CONNECT | OP_UNIX_SENDTO;
     const policy::KernelView view = policy::MakeKernelView(snapshot_);
     for (size_t i = 0; i < view.layers.size(); ++i) {
       if (i > 0 && policy::UnderPosture(Decision::kDeny, view.layers[i].posture) != Decision::kDeny) continue;
@@ -71,6 +74,8 @@ class LsmCompiler {
       uint8_t* list = suffix ? out_.head.suffix : out_.head.prefix;
       *std::find(list, list + AM_LSM_LENGTHS, 0) = length;
     }
+    ASSIGN_OR_RETURN(out_.names, MakeLsmNames(sockets_));
+    Signals();
     if (out_.nodes.size() > AM_LSM_NODES_MAX / 4)
       return absl::ResourceExhaustedError("too many paths and names");
     std::sort(out_.roots.begin(), out_.roots.end());
@@ -86,7 +91,8 @@ class LsmCompiler {
       return StopsByDefault(layer.defaults[static_cast<size_t>(what)]);
     };
     out_.head.defaults[l] = (stops(policy::DefaultFor::kFileRead) ? AM_LSM_STOPS_READS : 0) |
-                            (stops(policy::DefaultFor::kFileWrite) ? AM_LSM_STOPS_WRITES : 0);
+                            (stops(policy::DefaultFor::kFileWrite) ? AM_LSM_STOPS_WRITES : 0) |
+                            (stops(policy::DefaultFor::kUnixSocket) ? AM_LSM_STOPS_SOCKETS : 0);
     layer_ = static_cast<uint8_t>(l);
     if (!spare.empty()) {
       KernelPath file{Match::kUserSpace, "", std::string(spare), 0, policy::kAllFileOps};
@@ -96,7 +102,29 @@ class LsmCompiler {
     for (const KernelPath& path : layer.files) {
       RETURN_IF_ERROR(Add(path, path.rank + 1));
     }
+    Sockets(snapshot_.layers()[number]);
     return Above(number);
+  }
+
+  void Sockets(const policy::CompiledLayer& layer) {
+    for (const policy::PathIndex::Pattern& pattern : layer.unix_sockets.patterns()) {
+      am_lsm_match match{};
+      match.rank = pattern.rule + 1;
+      match.layer = layer_;
+      match.flags = FlagsOf(layer.rule(pattern.rule).decision);
+      if ((pattern.operations & policy::kUnixConnect) != 0) match.operations |= OP_UNIX_CONNECT;
+      if ((pattern.operations & policy::kUnixSendto) != 0) match.operations |= OP_UNIX_SENDTO;
+      if (match.operations != 0) sockets_.push_back({&pattern.glob, match});
+    }
+  }
+
+  void Signals() {
+    for (uint32_t who = 0; who < AM_LSM_TARGETS; ++who) {
+      for (int number = 1; number <= 64; ++number) {
+        const policy::Subject subject = policy::SignalSubject(number, LsmSignalTarget(who));
+        if (policy::Evaluate(snapshot_, subject, {}).Stops()) out_.head.signals[who] |= 1ull << (number - 1);
+      }
+    }
   }
 
   absl::Status Add(const KernelPath& path, uint32_t rank) {
@@ -217,6 +245,7 @@ class LsmCompiler {
   const LsmKey& key_;
   LsmPolicy out_;
   uint8_t layer_ = 0;
+  std::vector<LsmNamePattern> sockets_;
   std::map<std::string, uint8_t> roots_;
   std::set<std::pair<uint8_t, bool>> lengths_;  // and whether of an end
 };
@@ -248,6 +277,12 @@ uint64_t LsmPathHash(const std::vector<uint64_t>& segments) {
   uint64_t hash = AM_LSM_ROOT_HASH;
   for (const uint64_t segment : segments) hash = am_lsm_mix(hash, segment);
   return hash;
+}
+
+uint32_t LsmSignalTarget(uint32_t relations) {
+  return policy::kTargetExternal | ((relations & AM_LSM_SYSTEM) != 0 ? policy::kTargetSystem : 0u) |
+         ((relations & AM_LSM_SAME_USER) != 0 ? policy::kTargetUser : 0u) |
+         ((relations & AM_LSM_PARENT) != 0 ? policy::kTargetParent : 0u);
 }
 
 absl::StatusOr<LsmPolicy> CompileLsm(const policy::Snapshot& snapshot, const LsmKey& key,

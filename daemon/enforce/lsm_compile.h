@@ -1,9 +1,11 @@
-// A session's file rules as entries of the maps that the programs on the hooks of security modules look into.
+// A session's rules on files, sockets and signals as entries of the maps that the programs on the hooks of
+// security modules look into.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -23,11 +25,15 @@ uint64_t LsmHash(const LsmKey& key, absl::string_view text);
 // Of an absolute path, outermost first.
 std::vector<uint64_t> LsmSegments(const LsmKey& key, absl::string_view path);
 uint64_t LsmPathHash(const std::vector<uint64_t>& segments);
+// What rules call a process outside of the session that stands so to the sender: AM_LSM_SYSTEM and others,
+// bits.
+uint32_t LsmSignalTarget(uint32_t relations);
 
 struct LsmPolicy {
   am_lsm_policy head{};
   std::map<std::pair<am_lsm_kind, uint64_t>, am_lsm_node> nodes;
-  std::vector<std::string> roots;  // paths that rules name: to be held by inode as well
+  std::unique_ptr<am_lsm_names> names;  // of sockets
+  std::vector<std::string> roots;       // paths that rules name: to be held by inode as well
 };
 
 // Layers that only record are left out. spare: a file that the programs let through whatever the policy says,

@@ -1,5 +1,7 @@
 #include "daemon/enforce/lsm_compile.h"
 
+#include <signal.h>
+
 #include <catch2/catch.hpp>
 #include <random>
 
@@ -187,6 +189,23 @@ TEST_CASE("a directory above a protected place does not move") {
   CHECK(Denies(compiled, "/srv", policy::kRename, kBelow));
   CHECK_FALSE(Denies(compiled, "/srv/a", policy::kRename));
   CHECK_FALSE(Denies(compiled, "/srv/c", policy::kRename, kBelow));
+}
+
+TEST_CASE("signals are stopped by their number and by who gets them") {
+  const auto snapshot = policy::MakeBase(
+      "defaults: {signal: allow}\n"
+      "signal_rules:\n  - {name: a, signals: [USR1], target: {type: parent}, decision: allow}\n"
+      "  - {name: b, signals: [TERM, USR1], target: {type: external}, decision: deny}\n"
+      "  - {name: c, signals: [HUP], target: {type: system}, decision: deny}\n");
+  const am_lsm_policy head = Compiled(*snapshot).head;
+  const auto stops = [&](uint32_t who, int number) { return (head.signals[who] >> (number - 1) & 1) != 0; };
+  CHECK(stops(0, SIGTERM));
+  CHECK(stops(AM_LSM_SAME_USER | AM_LSM_PARENT, SIGTERM));
+  CHECK(stops(AM_LSM_SAME_USER, SIGUSR1));
+  CHECK_FALSE(stops(AM_LSM_SAME_USER | AM_LSM_PARENT, SIGUSR1));
+  CHECK(stops(AM_LSM_SYSTEM, SIGHUP));
+  CHECK_FALSE(stops(0, SIGHUP));
+  CHECK_FALSE(stops(0, SIGKILL));
 }
 
 TEST_CASE("the shipped policies fit") {

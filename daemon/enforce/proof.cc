@@ -29,12 +29,12 @@ absl::string_view MechanismOf(const v1::Canary& canary) {
     case v1::Canary::CALL:
       return "seccomp";
     case v1::Canary::SIGNAL:
-      return "landlock";
+      return canary.control() == kLsmSignalControl ? "bpf_lsm" : "landlock";
     case v1::Canary::OPEN_READ:
       return canary.control() == kLsmControl ? "bpf_lsm" : "fanotify";
     case v1::Canary::UNIX_CONNECT:
     case v1::Canary::UNIX_SEND:
-      return "notify, cgroup_bpf";
+      return canary.control() == kLsmUnixControl ? "bpf_lsm" : "notify, cgroup_bpf";
     case v1::Canary::CONNECT:
     case v1::Canary::SEND:
       return "cgroup_bpf";

@@ -112,20 +112,31 @@ bool DeniesSignalsOut(const policy::Snapshot& snapshot) {
   return policy::Evaluate(snapshot, out, {}).Stops();
 }
 
-void PlanUnixCanaries(const UnixCanaries& canaries, v1::ShimPlan& plan) {
-  const std::pair<v1::Canary::Act, std::string> acts[] = {{v1::Canary::UNIX_CONNECT, canaries.path},
-                                                          {v1::Canary::UNIX_CONNECT, canaries.name},
-                                                          {v1::Canary::UNIX_SEND, canaries.Datagrams()}};
-  for (const auto& [act, subject] : acts) {
+void PlanUnixCanary(absl::string_view control, v1::Canary::Act act, const std::string& subject,
+                    v1::ShimPlan& plan) {
+  v1::Canary* canary = plan.add_canaries();
+  canary->set_control(std::string(control));
+  canary->set_act(act);
+  canary->set_subject(subject);
+  canary->add_errors(EACCES);
+}
+
+// One that the policy stops and that does nothing to whom it reaches.
+void PlanSignal(const policy::Snapshot& snapshot, v1::ShimPlan& plan) {
+  for (const int harmless : {SIGURG, SIGWINCH, SIGCONT}) {
+    const policy::Subject out = policy::SignalSubject(
+        harmless, policy::kTargetExternal | policy::kTargetUser | policy::kTargetParent);
+    if (!policy::Evaluate(snapshot, out, {}).Stops()) continue;
     v1::Canary* canary = plan.add_canaries();
-    canary->set_control(kUnixControl);
-    canary->set_act(act);
-    canary->set_subject(subject);
-    canary->add_errors(EACCES);
+    canary->set_control(kLsmSignalControl);
+    canary->set_act(v1::Canary::SIGNAL);
+    canary->set_subject(absl::StrCat(harmless));
+    canary->add_errors(EPERM);
+    return;
   }
 }
 
-void PlanCanaries(const ShimPlanOptions& options, v1::ShimPlan& plan) {
+void PlanCanaries(const policy::Snapshot& snapshot, const ShimPlanOptions& options, v1::ShimPlan& plan) {
   for (const std::string& family : plan.refuse_calls()) {
     v1::Canary* canary = plan.add_canaries();
     canary->set_control(absl::StrCat("call.", family));
@@ -156,8 +167,18 @@ void PlanCanaries(const ShimPlanOptions& options, v1::ShimPlan& plan) {
     read->set_subject(options.lsm_canary_file);
     read->add_errors(EACCES);
   }
-  if (plan.ask_unix()) PlanUnixCanaries(options.unix_canaries, plan);
-  if (!plan.landlock_scope() || options.landlock_abi < kLandlockScopeAbi) return;
+  const UnixCanaries& sockets = options.unix_canaries;
+  if (plan.ask_unix()) {
+    PlanUnixCanary(kUnixControl, v1::Canary::UNIX_CONNECT, sockets.path, plan);
+    PlanUnixCanary(kUnixControl, v1::Canary::UNIX_CONNECT, sockets.name, plan);
+    PlanUnixCanary(kUnixControl, v1::Canary::UNIX_SEND, sockets.Datagrams(), plan);
+  }
+  if (options.lsm_sockets && !sockets.path.empty())
+    PlanUnixCanary(kLsmUnixControl, v1::Canary::UNIX_CONNECT, sockets.path, plan);
+  if (!plan.landlock_scope() || options.landlock_abi < kLandlockScopeAbi) {
+    if (options.lsm_signals) PlanSignal(snapshot, plan);
+    return;
+  }
   v1::Canary* canary = plan.add_canaries();
   canary->set_control("signal");
   canary->set_act(v1::Canary::SIGNAL);
@@ -180,7 +201,7 @@ v1::ShimPlan MakeShimPlan(const policy::Snapshot& snapshot, const ShimPlanOption
                           (options.landlock_abi >= kLandlockScopeAbi && DeniesSignalsOut(snapshot)));
   plan.set_ask_unix(options.unix_backend && StopsUnixSockets(snapshot));
   PlanCalls(snapshot, options, plan);
-  PlanCanaries(options, plan);
+  PlanCanaries(snapshot, options, plan);
   return plan;
 }
 

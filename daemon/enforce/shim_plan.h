@@ -10,6 +10,10 @@ namespace agentmon {
 
 // The control that opens are judged by programs on the hooks of security modules.
 constexpr char kLsmControl[] = "lsm_open";
+// And connects to unix sockets.
+constexpr char kLsmUnixControl[] = "lsm_unix";
+// And signals to processes outside of the session.
+constexpr char kLsmSignalControl[] = "lsm_signal";
 
 // The control that calls on unix sockets are judged, and that none passes unjudged.
 constexpr char kUnixControl[] = "unix";
@@ -27,9 +31,11 @@ struct ShimPlanOptions {
   int landlock_abi = 0;           // of this kernel
   std::string canary_file = "";   // one that no session may open and everybody else may read; may be empty
   bool network_backend = false;   // the kernel judges connects by the session's policy
+  bool lsm_sockets = false;       // they judge unix sockets as well
+  bool lsm_signals = false;       // and signals, and there is a process outside whom one would reach
   std::string lsm_canary_file = "";  // the same; these programs let the first one through
-  bool unix_backend = false;         // calls on unix sockets can be judged
-  UnixCanaries unix_canaries = {};
+  bool unix_backend = false;         // calls on unix sockets can be judged, where the hooks do not
+  UnixCanaries unix_canaries = {};   // empty names: nothing proves it
 };
 
 // Layers that only record have no part in it, and where all do, nothing is unset, closed or refused; what a

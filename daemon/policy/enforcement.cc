@@ -14,8 +14,10 @@
 namespace agentmon {
 namespace {
 
-constexpr char kLsmOpen[] = "lsm_open";         // daemon/enforce/shim_plan.h
-constexpr char kUnix[] = "unix";                // the same
+constexpr char kLsmOpen[] = "lsm_open";  // daemon/enforce/shim_plan.h
+constexpr char kLsmUnix[] = "lsm_unix";  // the same
+constexpr char kLsmSignal[] = "lsm_signal";
+constexpr char kUnix[] = "unix";
 constexpr char kLimits[] = "resource_limits.";  // the key follows
 
 using policy::RuleKind;
@@ -127,14 +129,19 @@ class Lister {
     const uint32_t operations = rule.operations == 0 ? policy::kAllUnixOps : rule.operations;
     if ((operations & policy::kJudgedUnixOps) == 0)
       return {How::NONE, "", "nothing is asked before a socket is bound or listens"};
+    if (means_.controls.count(kLsmUnix) != 0) return {How::KERNEL, "bpf_lsm", ""};
     if (means_.controls.count(kUnix) != 0) return {How::KERNEL, "notify, cgroup_bpf", ""};
     return Observed(v1::NETWORK, "network");
   }
   // The kernel keeps signals inside of the session, or lets them out; it asks about none.
   Means HowSignalsAre(const policy::Rule& rule) const {
-    constexpr uint32_t kOut = policy::kTargetExternal | policy::kTargetSystem | policy::kTargetUser;
-    if (means_.controls.count("signal") == 0) return {};
-    if (rule.target == 0 || (rule.target & ~kOut) == 0) return {How::KERNEL, "landlock", ""};
+    constexpr uint32_t kOut =
+        policy::kTargetExternal | policy::kTargetSystem | policy::kTargetUser | policy::kTargetParent;
+    const bool scope = means_.controls.count("signal") != 0, lsm = means_.controls.count(kLsmSignal) != 0;
+    if (!scope && !lsm) return {};
+    const uint32_t out = scope ? kOut & ~policy::kTargetParent : kOut;
+    if (rule.target == 0 || (rule.target & ~out) == 0)
+      return {How::KERNEL, scope ? "landlock" : "bpf_lsm", ""};
     return {How::NONE, "", "only signals out of the session are stopped"};
   }
   // Reads are asked by fanotify, which speaks of files and directories only and of no look at a name;

@@ -19,7 +19,10 @@
 #include "absl/strings/strip.h"
 #include "bpf/lsm_attribute.skel.h"
 #include "bpf/lsm_file.skel.h"
+#include "bpf/lsm_guard.skel.h"
 #include "bpf/lsm_path.skel.h"
+#include "bpf/lsm_process.skel.h"
+#include "bpf/lsm_unix.skel.h"
 #include "bpf/siphash.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
@@ -28,9 +31,9 @@
 namespace agentmon {
 namespace {
 
-constexpr const char* kMapNames[LsmHooks::kMaps] = {"lsm_config", "lsm_sessions", "lsm_policies",
-                                                    "lsm_nodes",  "lsm_aliases",  "lsm_denials",
-                                                    "lsm_lost",   "lsm_scratches"};
+constexpr const char* kMapNames[LsmHooks::kMaps] = {"lsm_config",  "lsm_sessions", "lsm_policies",
+                                                    "lsm_nodes",   "lsm_aliases",  "lsm_names",
+                                                    "lsm_denials", "lsm_lost",     "lsm_scratches"};
 constexpr char kBpfMount[] = "/sys/fs/bpf";
 constexpr char kModules[] = "/sys/kernel/security/lsm";
 constexpr uint32_t kScratchesPerCpu = 4;  // as the programs have it
@@ -70,6 +73,9 @@ std::string BuildName(uint32_t session_level) {
   AddTo<lsm_file_bpf>(sip);
   AddTo<lsm_path_bpf>(sip);
   AddTo<lsm_attribute_bpf>(sip);
+  AddTo<lsm_unix_bpf>(sip);
+  AddTo<lsm_process_bpf>(sip);
+  AddTo<lsm_guard_bpf>(sip);
   return absl::StrCat(absl::Hex(am_sip_end(&sip, 0, 0), absl::kZeroPad16));
 }
 
@@ -120,9 +126,15 @@ absl::Status LsmHooks::TakeOver() {
   am_lsm_config config{};
   if (bpf_map_lookup_elem(map(kConfig), &zero, &config) != 0) return ErrnoStatus(errno, kMapNames[kConfig]);
   key_ = {config.key[0], config.key[1]};
-  for (const auto& [name, program] :
-       {std::pair("lsm_path", "on_path_unlink"), {"lsm_attribute", "on_inode_setattr"}}) {
-    if (!UniqueFd(bpf_obj_get(PinOf(program).c_str())).valid())
+  running_.insert("lsm_file");
+  for (const auto& [name, program] : {std::pair("lsm_path", "on_path_unlink"),
+                                      {"lsm_attribute", "on_inode_setattr"},
+                                      {kLsmUnix, "on_unix_may_send"},
+                                      {kLsmProcess, "on_ptrace_access_check"},
+                                      {kLsmGuard, "on_kernel_load_data"}}) {
+    if (UniqueFd(bpf_obj_get(PinOf(program).c_str())).valid())
+      running_.insert(name);
+    else
       inactive_.push_back(absl::StrCat(name, ": it was not active when the daemon before this one ended"));
   }
   attached_ = true;
@@ -148,6 +160,9 @@ absl::Status LsmHooks::MakeMaps() {
   if (getrandom(config.key, sizeof(config.key), 0) != sizeof(config.key))
     return ErrnoStatus(errno, "getrandom");
   config.session_level = session_level_;
+  struct stat mounts {};
+  if (stat("/proc/1/ns/mnt", &mounts) != 0) return ErrnoStatus(errno, "look at the host's mount namespace");
+  config.host_mounts = static_cast<uint32_t>(mounts.st_ino);
   key_ = {config.key[0], config.key[1]};
   const uint32_t zero = 0;
   if (bpf_map_update_elem(map(kConfig), &zero, &config, BPF_ANY) != 0)
@@ -171,15 +186,21 @@ absl::Status LsmHooks::LoadObject(const char* name) {
   object.bpf = skeleton->obj;
   object.owner = std::shared_ptr<Skeleton>(std::move(skeleton));
   objects_.push_back(std::move(object));
+  running_.insert(name);
   return absl::OkStatus();
 }
 
 // Apart: one that a kernel refuses does not take the others down. Without opens the rest is not worth its
 // cost.
 absl::Status LsmHooks::Load() {
+  running_.clear();
+  inactive_.clear();
   RETURN_IF_ERROR(LoadObject<lsm_file_bpf>("lsm_file"));
   for (const auto& [name, loaded] : {std::pair("lsm_path", LoadObject<lsm_path_bpf>("lsm_path")),
-                                     {"lsm_attribute", LoadObject<lsm_attribute_bpf>("lsm_attribute")}}) {
+                                     {"lsm_attribute", LoadObject<lsm_attribute_bpf>("lsm_attribute")},
+                                     {kLsmUnix, LoadObject<lsm_unix_bpf>(kLsmUnix)},
+                                     {kLsmProcess, LoadObject<lsm_process_bpf>(kLsmProcess)},
+                                     {kLsmGuard, LoadObject<lsm_guard_bpf>(kLsmGuard)}}) {
     if (!loaded.ok()) inactive_.push_back(absl::StrCat(name, ": ", loaded.message()));
   }
   return absl::OkStatus();
@@ -220,6 +241,11 @@ absl::Status LsmHooks::Attach() {
       status = s;
     } else {
       inactive_.push_back(absl::StrCat(object->name, ": ", s.message()));
+      running_.erase(object->name);
+      bpf_program* program;
+      bpf_object__for_each_program(program, object->bpf) {
+        unlink(PinOf(bpf_program__name(program)).c_str());
+      }
       object = objects_.erase(object);
     }
   }

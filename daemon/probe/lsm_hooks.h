@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "bpf/lsm_abi.h"
 #include "common/base/unique_fd.h"
 #include "daemon/enforce/lsm_compile.h"
@@ -19,10 +21,15 @@ struct bpf_object;
 
 namespace agentmon {
 
+// Names of objects whose loss a session must know of.
+inline constexpr char kLsmUnix[] = "lsm_unix";
+inline constexpr char kLsmProcess[] = "lsm_process";
+inline constexpr char kLsmGuard[] = "lsm_guard";
+
 // Core thread, all of it.
 class LsmHooks {
  public:
-  enum Map { kConfig, kSessions, kPolicies, kNodes, kAliases, kDenials, kLost, kScratches, kMaps };
+  enum Map { kConfig, kSessions, kPolicies, kNodes, kAliases, kNames, kDenials, kLost, kScratches, kMaps };
 
   // pins: a directory of a BPF file system, this instance's own. Nothing is attached where nothing was.
   static absl::StatusOr<std::unique_ptr<LsmHooks>> Create(std::string pins, uint32_t session_level);
@@ -37,6 +44,8 @@ class LsmHooks {
   bool attached() const { return attached_; }
   int map(Map which) const { return maps_[which].get(); }
   const LsmKey& key() const { return key_; }
+  // Whether this object's programs run.
+  bool Runs(absl::string_view object) const { return running_.count(std::string(object)) != 0; }
   // Objects of programs that cannot run here, with the reason.
   const std::vector<std::string>& inactive() const { return inactive_; }
   // How often the kernel did not run a program because it ran already on that CPU: what was asked then
@@ -67,6 +76,7 @@ class LsmHooks {
   LsmKey key_{};
   UniqueFd maps_[kMaps];
   std::vector<Object> objects_;  // empty when programs of an earlier daemon run
+  std::set<std::string> running_;
   std::vector<std::string> inactive_;
   bool attached_ = false;
 };

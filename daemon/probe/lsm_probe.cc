@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "bpf/lsm_numbers.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/policy/evaluate.h"
@@ -31,6 +32,11 @@ constexpr size_t kNoLimit = AM_LSM_RING_BYTES;
 // A program that began before a policy was switched may still look into the old one; what it then allows it
 // judges again, but it must not find half of it for longer than needed.
 constexpr absl::Duration kOldPolicyStays = absl::Seconds(2);
+// Attaching and detaching makes the kernel wait until no processor runs the hook any more: from one session
+// to the next the programs stay.
+constexpr absl::Duration kStaysAttached = absl::Seconds(60);
+static_assert(uint32_t{KIND_UNIX_CONNECT} == v1::UNIX_CONNECT && uint32_t{KIND_UNIX_SEND} == v1::UNIX_SEND &&
+              uint32_t{KIND_SIGNAL} == v1::SIGNAL && uint32_t{KIND_CALL} == v1::CALL);
 constexpr char kMechanism[] = "bpf_lsm";
 
 absl::Status Put(int map, const void* key, const void* value, absl::string_view what) {
@@ -72,6 +78,59 @@ uint32_t DeviceOf(const Mount& mount) {
   return major << 20 | minor;
 }
 
+policy::DefaultFor DefaultOf(v1::EventKind kind) {
+  switch (kind) {
+    case v1::OPEN:
+      return policy::DefaultFor::kFileRead;
+    case v1::UNIX_CONNECT:
+    case v1::UNIX_SEND:
+      return policy::DefaultFor::kUnixSocket;
+    case v1::SIGNAL:
+      return policy::DefaultFor::kSignal;
+    default:
+      return policy::DefaultFor::kFileWrite;
+  }
+}
+
+constexpr const char* kCalls[] = {"ptrace", "mount", "move_mount", "umount2", "bpf", "finit_module"};
+
+// Who it was about; the first process of all and kernel threads have no session either.
+void DescribeTarget(const am_denied& denied, absl::string_view text, Event& event) {
+  am_key key{};
+  if (text.size() == sizeof(key)) std::memcpy(&key, text.data(), sizeof(key));
+  if (event.kind() == v1::CALL) {
+    event.mutable_call()->set_name(denied.open_flags < std::size(kCalls) ? kCalls[denied.open_flags] : "");
+    return;
+  }
+  v1::Signal& signal = *event.mutable_signal();
+  signal.set_signal(static_cast<int32_t>(denied.open_flags));
+  signal.mutable_target()->set_pid(static_cast<int32_t>(key.pid));
+  signal.mutable_target()->set_start_ns(static_cast<int64_t>(key.start_ns));
+}
+
+// Fills in what was done to which object; the subject borrows the event.
+policy::Subject Describe(const am_denied& denied, absl::string_view text, Event& event) {
+  event.set_kind(static_cast<v1::EventKind>(denied.kind));
+  if (event.kind() == v1::SIGNAL || event.kind() == v1::CALL) {
+    DescribeTarget(denied, text, event);
+    return policy::SignalSubject(event.signal().signal(), LsmSignalTarget(denied.rank));
+  }
+  if (event.kind() == v1::UNIX_CONNECT || event.kind() == v1::UNIX_SEND) {
+    v1::Unix& socket = *event.mutable_unix();
+    socket.set_path(text.data(), text.size());
+    socket.set_abstract(absl::StartsWith(text, "@"));
+    socket.set_datagram(denied.open_flags != 0);
+    return policy::UnixSubject(event.kind() == v1::UNIX_CONNECT ? policy::kUnixConnect : policy::kUnixSendto,
+                               socket.path());
+  }
+  v1::File& file = *event.mutable_file();
+  file.set_path(RecordPath(text.substr(0, denied.path_len), denied.h.flags));
+  if (denied.new_path_len != 0) file.set_new_path(RecordPath(text.substr(denied.path_len), denied.h.flags));
+  file.set_open_flags(denied.open_flags);
+  return policy::FileSubject(
+      event.kind() == v1::OPEN ? policy::kOpen | policy::kRead : uint32_t{policy::kWrite}, file.path());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LsmProbe>> LsmProbe::Create(TaskRunner& core, Options options) {
@@ -92,6 +151,8 @@ absl::StatusOr<std::unique_ptr<LsmProbe>> LsmProbe::Create(TaskRunner& core, Opt
 LsmProbe::~LsmProbe() {
   *alive_ = false;
   if (sink_ != nullptr) core_.UnwatchFd(hooks_->map(LsmHooks::kDenials));
+  // Those of sessions that go on stay, and those that nobody has asked for yet.
+  if (hooks_ != nullptr && sessions_.empty() && knows_earlier_) hooks_->Detach();
 }
 
 absl::Status LsmProbe::Attach(RecordSink& sink) {
@@ -120,6 +181,9 @@ absl::Status LsmProbe::Write(uint32_t id, const Session& session, Written* writt
     written->nodes.push_back(key);
     RETURN_IF_ERROR(Put(hooks_->map(LsmHooks::kNodes), &key, &node, "write a rule for the kernel"));
   }
+  if (hooks_->Runs(kLsmUnix))
+    RETURN_IF_ERROR(
+        Put(hooks_->map(LsmHooks::kNames), &id, policy.names.get(), "write rules on sockets for the kernel"));
   RETURN_IF_ERROR(WriteAliases(id, policy, session, written));
   return Put(hooks_->map(LsmHooks::kPolicies), &id, &policy.head, "write a policy for the kernel");
 }
@@ -191,6 +255,7 @@ void LsmProbe::Erase(uint32_t id) {
   for (const am_lsm_inode& key : it->second.aliases)
     bpf_map_delete_elem(hooks_->map(LsmHooks::kAliases), &key);
   bpf_map_delete_elem(hooks_->map(LsmHooks::kPolicies), &id);
+  bpf_map_delete_elem(hooks_->map(LsmHooks::kNames), &id);
   policies_.erase(it);
 }
 
@@ -201,11 +266,12 @@ absl::Status LsmProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::shared_ptr
   session.root.Reset(open(absl::StrCat("/proc/", pid, "/root").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!session.root.valid()) return ErrnoStatus(errno, "open the session's root");
   RETURN_IF_ERROR(hooks_->Attach());
+  ++added_;
   const absl::Status status = Switch(cgroup_id, session);
   if (status.ok()) {
     sessions_[cgroup_id] = std::move(session);
   } else if (sessions_.empty()) {
-    hooks_->Detach();
+    DetachLater();
   }
   return status;
 }
@@ -222,7 +288,21 @@ void LsmProbe::RemoveSession(uint64_t cgroup_id) {
   bpf_map_delete_elem(hooks_->map(LsmHooks::kSessions), &cgroup_id);
   Erase(it->second.policy);
   sessions_.erase(it);
-  if (sessions_.empty()) hooks_->Detach();
+  if (sessions_.empty()) DetachLater();
+}
+
+bool LsmProbe::StopsSockets(uint64_t cgroup_id) const {
+  return sessions_.count(cgroup_id) != 0 && hooks_->Runs(kLsmUnix);
+}
+
+bool LsmProbe::StopsSignals(uint64_t cgroup_id) const {
+  return sessions_.count(cgroup_id) != 0 && hooks_->Runs(kLsmProcess);
+}
+
+void LsmProbe::DetachLater() {
+  core_.PostAfter(kStaysAttached, [this, alive = alive_, added = added_] {
+    if (*alive && sessions_.empty() && added_ == added) hooks_->Detach();
+  });
 }
 
 void LsmProbe::KeepOwn() {
@@ -234,7 +314,8 @@ void LsmProbe::KeepOwn() {
   }
   for (const uint64_t dead : gone) bpf_map_delete_elem(hooks_->map(LsmHooks::kSessions), &dead);
   hooks_->DetachOthers();
-  if (sessions_.empty()) return hooks_->Detach();
+  knows_earlier_ = true;
+  if (sessions_.empty()) DetachLater();
   // Entries of policies that an earlier daemon has written: by their keys, since what they were of is not
   // known.
   const auto is_old = [this](uint32_t policy) {
@@ -272,15 +353,20 @@ void LsmProbe::Consume(size_t limit) {
   reader_->Read(limit, [this](absl::Span<const uint8_t> bytes) { OnDenial(bytes); });
 }
 
-v1::Judgement LsmProbe::JudgementOf(const am_denied& denied, const Event& event, const Gate& gate) const {
-  const absl::string_view path = event.file().path();
+v1::Judgement LsmProbe::JudgementOf(const am_denied& denied, const policy::Subject& subject,
+                                    const Gate& gate) const {
   if (denied.layer == AM_LSM_TOO_DEEP) {
     return policy::BuiltinDenial("a path that is too deep",
                                  absl::StrCat("paths of more than ", AM_LSM_DEPTH, " names are not judged"));
   }
+  if (denied.layer == AM_LSM_OUTSIDE) {
+    return denied.kind == KIND_CALL && denied.open_flags == AM_LSM_CALL_PTRACE
+               ? policy::BuiltinDenial("processes outside of the session",
+                                       "what runs outside of the session is not debugged from inside")
+               : policy::BuiltinDenial("what holds the session",
+                                       "this would change the host, or lead out of the session");
+  }
   const auto it = policies_.find(denied.policy);
-  policy::Subject subject = policy::FileSubject(
-      event.kind() == v1::OPEN ? policy::kOpen | policy::kRead : uint32_t{policy::kWrite}, path);
   policy::Verdict verdict;
   if (it == policies_.end() || it->second.snapshot == nullptr ||
       denied.layer >= it->second.snapshot->layers().size()) {
@@ -291,16 +377,19 @@ v1::Judgement LsmProbe::JudgementOf(const am_denied& denied, const Event& event,
     return policy::BuiltinDenial("a rule of an earlier policy", "it was stopped while the daemon was away");
   }
   const policy::Snapshot& snapshot = *it->second.snapshot;
+  // The kernel has of these what the engine has said of each signal, and no rules.
+  if (denied.kind == KIND_SIGNAL) {
+    verdict = policy::Evaluate(snapshot, subject, {});
+    return policy::ToJudgement(snapshot, verdict, subject);
+  }
   const policy::CompiledLayer& layer = snapshot.layers()[denied.layer];
   const bool by_rule = denied.rank > 0 && denied.rank <= layer.document->rules.size();
-  const bool read = event.kind() == v1::OPEN;
+  const policy::DefaultFor what = DefaultOf(static_cast<v1::EventKind>(denied.kind));
   verdict.layer = static_cast<int>(denied.layer);
   verdict.posture = layer.posture;
   verdict.rule = by_rule ? &layer.rule(denied.rank - 1) : nullptr;
-  verdict.reason = read ? "default for file_read" : "default for file_write";
-  verdict.decision = by_rule ? verdict.rule->decision
-                             : layer.defaults[static_cast<size_t>(read ? policy::DefaultFor::kFileRead
-                                                                       : policy::DefaultFor::kFileWrite)];
+  verdict.reason = absl::StrCat("default for ", policy::DefaultName(what));
+  verdict.decision = by_rule ? verdict.rule->decision : layer.defaults[static_cast<size_t>(what)];
   return policy::ToJudgement(snapshot, verdict, subject);
 }
 
@@ -320,13 +409,9 @@ void LsmProbe::OnDenial(absl::Span<const uint8_t> bytes) {
   const absl::string_view text(reinterpret_cast<const char*>(bytes.data()) + sizeof(denied),
                                denied.path_len + denied.new_path_len);
   Event event;
-  event.set_kind(static_cast<v1::EventKind>(denied.kind));
-  event.mutable_file()->set_path(RecordPath(text.substr(0, denied.path_len), denied.h.flags));
-  if (denied.new_path_len != 0)
-    event.mutable_file()->set_new_path(RecordPath(text.substr(denied.path_len), denied.h.flags));
-  event.mutable_file()->set_open_flags(denied.open_flags);
+  const policy::Subject subject = Describe(denied, text, event);
   v1::Judgement& judgement = *event.mutable_judgement();
-  judgement = JudgementOf(denied, event, gate);
+  judgement = JudgementOf(denied, subject, gate);
   judgement.set_enforced(true);
   judgement.set_mechanism(kMechanism);
   judgement.set_error(static_cast<int32_t>(denied.error));

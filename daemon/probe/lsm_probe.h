@@ -1,4 +1,4 @@
-// Opens and changes of files that the kernel stops by itself, in sessions whose policy stops any.
+// Acts on files, sockets and processes that the kernel stops by itself, in sessions whose policy stops any.
 // docs/enforcement.md.
 #pragma once
 
@@ -44,6 +44,10 @@ class LsmProbe : public Probe {
   // Follows its gate. The error says why the session keeps the rules that it had.
   absl::Status PolicyChanged(uint64_t cgroup_id);
   void RemoveSession(uint64_t cgroup_id);
+  // Whether the session's rules on unix sockets are among what the kernel stops.
+  bool StopsSockets(uint64_t cgroup_id) const;
+  // The same of signals to processes outside of it.
+  bool StopsSignals(uint64_t cgroup_id) const;
   // After sessions of an earlier daemon were added again: what belongs to others is taken away.
   void KeepOwn();
   // Hands over what was stopped until now.
@@ -70,9 +74,10 @@ class LsmProbe : public Probe {
   absl::Status WriteAliases(uint32_t id, const LsmPolicy& policy, const Session& session, Written* written);
   absl::Status Switch(uint64_t cgroup_id, Session& session);
   void Erase(uint32_t id);
+  void DetachLater();
   void Consume(size_t limit);
   void OnDenial(absl::Span<const uint8_t> bytes);
-  v1::Judgement JudgementOf(const am_denied& denied, const Event& event, const Gate& gate) const;
+  v1::Judgement JudgementOf(const am_denied& denied, const policy::Subject& subject, const Gate& gate) const;
 
   TaskRunner& core_;
   const Options options_;
@@ -82,6 +87,8 @@ class LsmProbe : public Probe {
   std::map<uint64_t, Session> sessions_;
   std::map<uint32_t, Written> policies_;
   uint32_t next_policy_ = 1;
+  uint64_t added_ = 0;          // sessions, so far
+  bool knows_earlier_ = false;  // an earlier daemon's sessions are ours, or over
   uint64_t records_ = 0;
   uint64_t unowned_ = 0;  // denials of sessions that nobody knows any more
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

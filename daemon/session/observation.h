@@ -45,6 +45,10 @@ class Observation {
   // From now on the kernel stops by itself what the gate stops, as far as it can; pid: a process of the
   // session's mounts. The error says why it does not.
   virtual absl::Status AddRules(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) = 0;
+  // Whether that includes the rules on unix sockets: then nobody else needs to look.
+  virtual bool StopsSockets(uint64_t cgroup_id) const = 0;
+  // The same of signals to processes outside of the session.
+  virtual bool StopsSignals(uint64_t cgroup_id) const = 0;
   // Takes in what the kernel has stopped by itself until now.
   virtual void TakeInStopped() = 0;
   // With a gate, its calls are judged before they happen.

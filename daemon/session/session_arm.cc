@@ -2,6 +2,7 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
 #include "common/base/refusal.h"
@@ -14,6 +15,17 @@
 
 namespace agentmon {
 
+namespace {
+
+// agentmon itself, outside of the session: to such a parent the shim sends the signal of its self-test.
+bool ClientWaits(const ProcFs& proc, pid_t client, pid_t shim) {
+  const auto stat = proc.Stat(shim);
+  const auto program = proc.Executable(client);
+  return stat.ok() && stat->parent == client && program.ok() && absl::EndsWith(*program, "/agentmon");
+}
+
+}  // namespace
+
 void SessionManager::PlanShim(const StatePtr& state, bool root) {
   const auto snapshot = deps_.policies.SnapshotOf(state->info.id());
   if (snapshot == nullptr) return;
@@ -24,13 +36,16 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   absl::Status judged;
   if (armed) judged = deps_.observation.JudgeConnects(state->cgroup_id, snapshot);
   state->judges_connects = options.network_backend = armed && judged.ok();
-  const bool stops_unix = armed && StopsUnixSockets(*snapshot);
-  const absl::Status judges_unix = stops_unix ? CanJudgeUnix(*state) : absl::OkStatus();
-  options.unix_backend = stops_unix && judges_unix.ok();
-  options.unix_canaries = deps_.unix_canaries;
   options.root = root;
   options.landlock_abi = LandlockAbi();
   options.lsm_backend = armed && ActiveSources(state->info).count(v1::LSM) != 0;
+  options.lsm_sockets = options.lsm_backend && deps_.observation.StopsSockets(state->cgroup_id);
+  const bool stops_unix = armed && !options.lsm_sockets && StopsUnixSockets(*snapshot);
+  const absl::Status judges_unix = stops_unix ? CanJudgeUnix(*state) : absl::OkStatus();
+  options.unix_backend = stops_unix && judges_unix.ok();
+  options.unix_canaries = deps_.unix_canaries;
+  options.lsm_signals = options.lsm_backend && deps_.observation.StopsSignals(state->cgroup_id) &&
+                        ClientWaits(proc_, state->client_pid, state->shim_pid);
   options.canary_file = deps_.canary_file;
   options.lsm_canary_file = deps_.lsm_canary_file;
   state->plan = MakeShimPlan(*snapshot, options);

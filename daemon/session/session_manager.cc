@@ -206,6 +206,7 @@ absl::StatusOr<v1::StartResponse> SessionManager::StartPrepared(const Caller& ca
       End(late, "its first process never came");
     }
   });
+  state->client_pid = caller.pid;
   WatchClient(state, caller);
   // A migration soon after another one takes 14 us in place of 10 to 15 ms (the kernel's cgroup lock stays
   // in writer mode for a while), so the lock is taken now, while the caller starts its shim.

@@ -39,6 +39,7 @@ struct SessionManager::SessionState {
   bool frozen = false;           // for want of a daemon, until it is recovered
   bool judges_connects = false;  // the kernel, by the session's policy
   bool proof_required = false;   // no agent without it
+  pid_t client_pid = 0;          // of who asked for it
   UniqueFd client;               // pidfd of who asked for it, watched until its first process comes
   bool attaching = false;        // the migration is under way
   bool populated_once = false;

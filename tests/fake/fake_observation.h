@@ -27,6 +27,8 @@ class FakeObservation : public Observation {
   bool Settled(uint64_t) override { return settled; }
   absl::Status AddMounts(uint64_t, pid_t, std::shared_ptr<Gate>) override { return add_mounts; }
   absl::Status AddRules(uint64_t, pid_t, std::shared_ptr<Gate>) override { return absl::OkStatus(); }
+  bool StopsSockets(uint64_t) const override { return false; }
+  bool StopsSignals(uint64_t) const override { return false; }
   void TakeInStopped() override {}
   absl::Status PolicyChanged(uint64_t) override { return absl::OkStatus(); }
   absl::Status SetLossAction(const Cgroup& cgroup, LossAction action) override {

@@ -1,10 +1,13 @@
 #include "daemon/enforce/shim_plan.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <random>
 
 #include <catch2/catch.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/kernel/landlock.h"
@@ -130,6 +133,30 @@ TEST_CASE("unix sockets are asked about where the policy stops some and this hos
     CHECK(canary.errors(0) == EACCES);
   }
   CHECK(subjects == std::vector<std::string>{"/c", "@c", "@c-datagrams"});
+}
+
+TEST_CASE("what security modules stop is tried with an act that does nothing") {
+  ShimPlanOptions options = Modern();
+  options.landlock_abi = kLandlockScopeAbi - 1;
+  options.lsm_backend = options.lsm_sockets = options.lsm_signals = true;
+  options.unix_canaries = {"/run/agentmon/canary/socket", "@c"};
+  const auto tried = [&](absl::string_view rules) {
+    std::vector<std::string> acts;
+    const v1::ShimPlan plan = MakeShimPlan(*MakeBase(rules), options);
+    for (const v1::Canary& canary : plan.canaries()) {
+      if (absl::StartsWith(canary.control(), "lsm_"))
+        acts.push_back(absl::StrCat(canary.control(), " ", canary.subject(), " ", canary.errors(0)));
+    }
+    return acts;
+  };
+  const std::string socket = absl::StrCat("lsm_unix /run/agentmon/canary/socket ", EACCES);
+  CHECK(tried("") == std::vector<std::string>{socket, absl::StrCat("lsm_signal ", SIGURG, " ", EPERM)});
+  CHECK(tried("defaults: {signal: allow}\n") == std::vector<std::string>{socket});
+  CHECK(tried("defaults: {signal: allow}\n"
+              "signal_rules:\n  - {name: a, signals: [CONT], target: {type: external}, decision: deny}\n") ==
+        std::vector<std::string>{socket, absl::StrCat("lsm_signal ", SIGCONT, " ", EPERM)});
+  options.landlock_abi = kLandlockScopeAbi;  // the scope answers first
+  CHECK(tried("") == std::vector<std::string>{socket});
 }
 
 TEST_CASE("root keeps what files need and nothing that undoes us, others keep nothing") {

@@ -25,6 +25,16 @@ by_lsm() {
   grep '"mechanism":"bpf_lsm"' found.json | grep "\"rule\":\"$3\"" | grep -q '"error":13\|EACCES'
 }
 
+# enforced_by FILE RULE MECHANISM: the file ends with `agentmon session show --json`.
+enforced_by() {
+  sed -n '/^{/,$p' "$1" | python3 -c '
+import json, sys
+rule, mechanism = sys.argv[1:]
+rules = [r for r in json.load(sys.stdin)["policy"]["rules"] if r["rule"] == rule]
+print(rules)
+assert [(r["enforced"], r["mechanism"]) for r in rules] == [("kernel", mechanism)]' "$2" "$3"
+}
+
 test_lsm_programs_stop_reads_and_say_by_which_rule() {
   wait_for 60 responds
   agentmon status | tee status.txt
@@ -49,10 +59,14 @@ END
   by_lsm lsm-reads /home/dev/lsm/alone closed
   as_dev agentmon why --last 10 | tee why.txt
   grep 'lsm.yaml:6' why.txt
-  # With the last session all of it goes.
+  # The next session finds the programs, and without one they end with the daemon.
   wait_for 30 no_session lsm-reads
-  wait_for 30 not is_attached
+  is_attached
+  systemctl stop agentmon.service
+  not is_attached
   [ ! -e /sys/fs/bpf/agentmon ]
+  systemctl start agentmon.service
+  wait_for 60 responds
 }
 
 # stored by the next daemon: the unlink of the second round.
@@ -141,6 +155,261 @@ END
   wait_for 30 stopped_meanwhile || { agentmon timeline --session lsm-attached | tail -n 30; false; }
   as_dev touch /home/dev/lsm/stop
   wait_for 30 no_session lsm-attached
-  wait_for 30 not is_attached
-  [ ! -e /sys/fs/bpf/agentmon ]
+  # A minute later all of it goes.
+  is_attached
+  wait_for 90 not is_attached
+  wait_for 30 not test -e /sys/fs/bpf/agentmon
+}
+
+# Servers outside of the session, on names that a rule is about and on names that none is.
+start_servers() {
+  cat >/run/vm/servers.py <<'EOF'
+import os, select, socket
+os.chdir(os.path.expanduser("~/lsm"))
+kinds = {"stream": socket.SOCK_STREAM, "dgram": socket.SOCK_DGRAM, "seq": socket.SOCK_SEQPACKET}
+open_sockets = []
+for where in ("closed", "open"):
+    for name, kind in kinds.items():
+        for address in (f"{os.getcwd()}/{where}.{name}", f"\0am-{where}-{name}"):
+            s = socket.socket(socket.AF_UNIX, kind)
+            s.bind(address)
+            if name != "dgram":
+                s.listen(64)
+            open_sockets.append(s)
+    os.symlink(f"{where}.stream", f"{where}.link")
+    os.link(f"{where}.stream", f"{where}.hard")
+    os.mkdir(f"moved-{where}")
+    s = socket.socket(socket.AF_UNIX)
+    s.bind(f"moved-{where}/at.first")
+    s.listen(64)
+    open_sockets.append(s)
+    os.rename(f"moved-{where}/at.first", f"{where}.renamed")
+open("servers", "w").close()
+while True:
+    for s in select.select(open_sockets, [], [])[0]:
+        s.recv(100) if s.type == socket.SOCK_DGRAM else s.accept()[0].close()
+EOF
+  systemd-run --quiet --collect --unit=unix-servers -p User=dev python3 /run/vm/servers.py
+  wait_for 60 test -e /home/dev/lsm/servers
+}
+
+test_lsm_programs_stop_connects_to_unix_sockets() {
+  as_dev sh -c 'rm -rf ~/lsm; mkdir -p ~/lsm'
+  start_servers
+  cat >"$LSM_POLICY" <<'EOF'
+version: 1
+name: lsm
+defaults: {file_write: allow, command: allow, network: allow, unix_socket: allow, signal: allow}
+unix_socket_rules:
+  - name: closed
+    paths: ["/home/dev/l?m/closed.*", "@am-closed-*"]
+    decision: deny
+EOF
+  chmod 644 "$LSM_POLICY"
+  cat >/run/vm/connects.py <<'EOF'
+import errno, os, socket
+
+def attempt(label, act):
+    try:
+        act()
+        print(label, "ok", flush=True)
+    except OSError as e:
+        print(label, errno.errorcode[e.errno], flush=True)
+
+kinds = {"stream": socket.SOCK_STREAM, "dgram": socket.SOCK_DGRAM, "seq": socket.SOCK_SEQPACKET}
+home = os.path.expanduser("~/lsm")
+os.chdir(home)
+for where in ("closed", "open"):
+    for name, kind in kinds.items():
+        new = lambda: socket.socket(socket.AF_UNIX, kind)
+        attempt(f"{where} {name} path", lambda: new().connect(f"{home}/{where}.{name}"))
+        attempt(f"{where} {name} abstract", lambda: new().connect(f"\0am-{where}-{name}"))
+    dgram = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    attempt(f"{where} sendto", lambda: dgram.sendto(b"x", f"{home}/{where}.dgram"))
+    attempt(f"{where} sendmsg", lambda: dgram.sendmsg([b"x"], [], 0, f"\0am-{where}-dgram"))
+    for other in ("link", "hard", "renamed"):
+        attempt(f"{where} {other}", lambda: socket.socket(socket.AF_UNIX).connect(f"{where}.{other}"))
+    at = os.open(".", os.O_PATH)
+    attempt(f"{where} fd", lambda: socket.socket(socket.AF_UNIX).connect(f"/proc/self/fd/{at}/{where}.stream"))
+a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+attempt("pair", lambda: a.send(b"x"))
+attempt("nobody", lambda: socket.socket(socket.AF_UNIX).connect(f"{home}/closed.nobody"))
+EOF
+  as_dev python3 /run/vm/connects.py | tee bare.txt
+  as_dev agentmon run --name lsm-unix --policy "$LSM_POLICY" -- sh -c 'python3 /run/vm/connects.py; agentmon why --last 3; agentmon session show lsm-unix --json' >said.txt 2>&1 ||
+    { cat said.txt; false; }
+  cat said.txt
+  local act
+  for act in stream dgram seq; do
+    grep -x "closed $act path EACCES" said.txt
+    grep -x "closed $act abstract EACCES" said.txt
+  done
+  for act in sendto sendmsg link hard renamed fd; do grep -x "closed $act EACCES" said.txt; done
+  # Without the session all of it goes through, and what no rule is about goes as it did.
+  has_no EACCES bare.txt
+  grep -v '^closed' bare.txt >expected.txt
+  grep -x -F -f expected.txt -c said.txt | grep -x "$(wc -l <expected.txt)"
+  enforced_by said.txt closed bpf_lsm
+  by_lsm lsm-unix /home/dev/lsm/closed.stream closed
+  by_lsm lsm-unix /home/dev/lsm/closed.renamed closed
+  by_lsm lsm-unix @am-closed-stream closed
+  agentmon timeline --session lsm-unix --kind unix_send --enforced yes --format json | grep '"path":"/home/dev/lsm/closed.dgram"'
+  grep 'lsm.yaml:5' said.txt
+  wait_for 30 no_session lsm-unix
+  systemctl stop unix-servers.service
+}
+
+test_lsm_programs_keep_signals_and_debuggers_inside() {
+  as_dev sh -c 'rm -rf ~/lsm; mkdir -p ~/lsm'
+  cat >"$LSM_POLICY" <<'EOF'
+version: 1
+name: lsm
+defaults: {file_write: allow, command: allow, network: allow, unix_socket: allow, signal: allow}
+signal_rules:
+  - {name: outside, signals: [TERM, URG], target: {type: external}, decision: deny}
+EOF
+  chmod 644 "$LSM_POLICY"
+  cat >/run/vm/victim.py <<'EOF'
+import os, signal
+for number in (signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, lambda n, _: open(f"{os.path.expanduser('~/lsm')}/got.{n}", "w").close())
+open(os.path.expanduser("~/lsm/victim"), "w").write(str(os.getpid()))
+while True:
+    signal.pause()
+EOF
+  systemd-run --quiet --collect --unit=victim -p User=dev python3 /run/vm/victim.py
+  wait_for 60 test -s /home/dev/lsm/victim
+  cat >/run/vm/signals.py <<'EOF'
+import ctypes, errno, os, signal, subprocess, sys
+
+def attempt(label, act):
+    try:
+        act()
+        print(label, "ok", flush=True)
+    except OSError as e:
+        print(label, errno.errorcode[e.errno], flush=True)
+
+libc = ctypes.CDLL(None, use_errno=True)
+class Vector(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+def look(pid):
+    # A look into memory as a debugger has it; what is read there does not matter.
+    here = ctypes.create_string_buffer(8)
+    mine, theirs = Vector(ctypes.addressof(here), 8), Vector(ctypes.addressof(here), 8)
+    if libc.process_vm_readv(pid, ctypes.byref(mine), 1, ctypes.byref(theirs), 1, 0) < 0 and ctypes.get_errno() != errno.EFAULT:
+        raise OSError(ctypes.get_errno(), "")
+outside = int(open(os.path.expanduser("~/lsm/victim")).read())
+child = subprocess.Popen(["sleep", "1000"])
+attempt("exists", lambda: os.kill(outside, 0))
+attempt("usr1", lambda: os.kill(outside, signal.SIGUSR1))
+attempt("term", lambda: os.kill(outside, signal.SIGTERM))
+attempt("pidfd", lambda: signal.pidfd_send_signal(os.pidfd_open(outside), signal.SIGTERM))
+attempt("look", lambda: look(outside))
+attempt("own look", lambda: look(child.pid))
+attempt("own stop", lambda: os.kill(child.pid, signal.SIGSTOP))
+attempt("own cont", lambda: os.kill(child.pid, signal.SIGCONT))
+attempt("own term", lambda: os.kill(child.pid, signal.SIGTERM))
+print("own", child.wait(), flush=True)
+EOF
+  # shellcheck disable=SC2016
+  as_dev agentmon run --name lsm-signal --policy "$LSM_POLICY" -- \
+    sh -c 'python3 /run/vm/signals.py; kill -URG $PPID; agentmon session show lsm-signal --json' >said.txt 2>&1 || { cat said.txt; false; }
+  cat said.txt
+  for act in term pidfd look; do grep -x "$act EPERM" said.txt; done
+  for act in exists usr1 'own look' 'own stop' 'own cont' 'own term'; do grep -x "$act ok" said.txt; done
+  grep -x 'own -15' said.txt
+  wait_for 30 test -e /home/dev/lsm/got.10
+  [ ! -e /home/dev/lsm/got.15 ]
+  enforced_by said.txt outside bpf_lsm
+  agentmon timeline --session lsm-signal --kind signal --enforced yes --format json | tee found.json
+  grep '"mechanism":"bpf_lsm"' found.json | grep '"rule":"outside"' | grep "\"target_pid\":$(cat /home/dev/lsm/victim)" | grep -q EPERM
+  # Outside of the session all of it goes through.
+  as_dev python3 /run/vm/signals.py | tee bare.txt
+  has_no EPERM bare.txt
+  wait_for 30 test -e /home/dev/lsm/got.15
+  wait_for 30 no_session lsm-signal
+  # In an attached session nothing else is in front.
+  rm /home/dev/lsm/got.15
+  echo 'enforcement: best_effort' >>"$LSM_POLICY"
+  cat >/run/vm/attached-signals.sh <<'EOF'
+cd || exit 1
+echo $$ >lsm/pid
+while [ ! -e lsm/go ]; do sleep 0.2; done
+python3 /run/vm/signals.py >lsm/said 2>&1
+echo over >>lsm/said
+while [ ! -e lsm/stop ]; do sleep 0.2; done
+EOF
+  systemd-run --quiet --collect --unit=agent-signals -p User=dev -p PAMName=login sh /run/vm/attached-signals.sh
+  wait_for 60 test -s /home/dev/lsm/pid
+  as_dev agentmon attach --pid "$(cat /home/dev/lsm/pid)" --name lsm-look --policy "$LSM_POLICY"
+  as_dev touch /home/dev/lsm/go
+  wait_for 60 grep -qx over /home/dev/lsm/said
+  cat /home/dev/lsm/said
+  for act in term pidfd look; do grep -x "$act EPERM" /home/dev/lsm/said; done
+  for act in exists usr1 'own look' 'own stop' 'own cont' 'own term'; do grep -x "$act ok" /home/dev/lsm/said; done
+  [ ! -e /home/dev/lsm/got.15 ]
+  agentmon timeline --session lsm-look --kind call --enforced yes --format json | tee found.json
+  grep '"call":"ptrace"' found.json | grep '"mechanism":"bpf_lsm"' | grep '"rule":"processes outside of the session"' | grep -q EPERM
+  as_dev touch /home/dev/lsm/stop
+  wait_for 30 no_session lsm-look
+  systemctl stop victim.service
+}
+
+# Only a process of root could do any of this; and only an attached one, which has lost no capability, shows who stops it.
+test_lsm_programs_keep_what_holds_a_session() {
+  rm -rf /run/vm/guard && mkdir -p /run/vm/guard/mine /run/vm/guard/held && echo TEXT >/run/vm/guard/text
+  mount -t tmpfs none /run/vm/guard/held
+  lsm_policy best_effort /run/vm/guard
+  cat >/run/vm/guard/acts.py <<'EOF'
+import ctypes, errno, os, subprocess
+libc = ctypes.CDLL(None, use_errno=True)
+
+def attempt(label, act):
+    try:
+        result = act()
+        print(label, "ok" if not result or result > 0 else errno.errorcode[ctypes.get_errno()], flush=True)
+    except OSError as e:
+        print(label, errno.errorcode[e.errno], flush=True)
+
+def write(path):
+    os.close(os.open(path, os.O_WRONLY))
+
+here = "/sys/fs/cgroup" + open("/proc/self/cgroup").read().strip().split("::")[1]
+text = os.open("/run/vm/guard/text", os.O_RDONLY)
+mine, held = b"/run/vm/guard/mine", b"/run/vm/guard/held"
+attempt("out", lambda: write("/sys/fs/cgroup/cgroup.procs"))
+attempt("own", lambda: write(here + "/cgroup.procs"))
+attempt("mount", lambda: libc.mount(b"none", mine, b"tmpfs", 0, None))
+libc.umount2(mine, 0)
+attempt("umount", lambda: libc.umount2(held, 0))
+attempt("nested", lambda: -subprocess.call(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/run/vm/guard/mine"]))
+attempt("bpf", lambda: libc.syscall(321, 11, ctypes.create_string_buffer(64), 64))  # the next program's number
+attempt("module", lambda: libc.syscall(313, text, b"", 0))
+EOF
+  cat >/run/vm/guard/agent.sh <<'EOF'
+echo $$ >/run/vm/guard/pid
+read -r _ </run/vm/guard/go
+python3 /run/vm/guard/acts.py >/run/vm/guard/said 2>&1
+echo over >>/run/vm/guard/said
+read -r _ </run/vm/guard/stop
+EOF
+  mkfifo /run/vm/guard/go /run/vm/guard/stop
+  systemd-run --quiet --collect --unit=agent-guard -p User=root -p PAMName=login sh /run/vm/guard/agent.sh
+  wait_for 60 test -s /run/vm/guard/pid
+  agentmon attach --pid "$(cat /run/vm/guard/pid)" --name lsm-guard --policy "$LSM_POLICY"
+  agentmon status
+  timeout 60 sh -c "echo >/run/vm/guard/go"
+  wait_for 60 grep -qx over /run/vm/guard/said
+  cat /run/vm/guard/said
+  for act in out mount umount bpf module; do grep -x "$act EPERM" /run/vm/guard/said; done
+  for act in own nested; do grep -x "$act ok" /run/vm/guard/said; done
+  agentmon timeline --session lsm-guard --enforced yes --format json | grep '"rule":"what holds the session"' | tee found.json
+  for act in mount umount2 bpf finit_module; do grep "\"call\":\"$act\"" found.json | grep '"mechanism":"bpf_lsm"' | grep -q EPERM; done
+  grep '"/sys/fs/cgroup/cgroup.procs"' found.json | grep '"kind":"open_write"' | grep -q EPERM
+  timeout 60 sh -c "echo >/run/vm/guard/stop"
+  wait_for 30 no_session lsm-guard
+  # Outside of the session root does what root may.
+  python3 /run/vm/guard/acts.py | tee bare.txt
+  has_no EPERM bare.txt
+  grep -x 'module ENOEXEC' bare.txt
 }

@@ -1,0 +1,54 @@
+#include "daemon/policy/enforcement.h"
+
+#include <catch2/catch.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/policy/testing/snapshots.h"
+
+namespace agentmon {
+namespace {
+
+constexpr char kRules[] =
+    "defaults: {unix_socket: allow, signal: allow}\n"
+    "unix_socket_rules:\n"
+    "  - {name: both, paths: [/run/a], decision: deny}\n"
+    "  - {name: listens, paths: [/run/a], operations: [bind, listen], decision: deny}\n"
+    "signal_rules:\n"
+    "  - {name: outside, signals: [TERM], target: {type: external}, decision: deny}\n"
+    "  - {name: parent, signals: [TERM], target: {type: parent}, decision: deny}\n"
+    "  - {name: siblings, signals: [TERM], target: {type: siblings}, decision: deny}\n";
+
+// "how mechanism" of one rule.
+std::string How(absl::string_view rule, const SessionMeans& means) {
+  const auto snapshot = policy::MakeBase(kRules);
+  for (const v1::RuleEnforcement& entry : ListEnforcement(*snapshot, means, {})) {
+    if (entry.rule() == rule)
+      return absl::StrCat(v1::RuleEnforcement::How_Name(entry.how()), " ", entry.mechanism());
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("rules on sockets are the kernel's where a connect was tried and stopped") {
+  SessionMeans means;
+  means.sources = {v1::NETWORK, v1::LSM};
+  CHECK(How("both", means) == "OBSERVED network");
+  means.controls = {"lsm_unix"};
+  CHECK(How("both", means) == "KERNEL bpf_lsm");
+  CHECK(How("listens", means) == "NONE ");
+}
+
+TEST_CASE("rules on signals are the kernel's for targets that it knows, by what was tried") {
+  SessionMeans means;
+  CHECK(How("outside", means) == "NONE ");
+  means.controls = {"lsm_signal"};
+  CHECK(How("outside", means) == "KERNEL bpf_lsm");
+  CHECK(How("parent", means) == "KERNEL bpf_lsm");
+  CHECK(How("siblings", means) == "NONE ");
+  means.controls = {"signal"};
+  CHECK(How("outside", means) == "KERNEL landlock");
+  CHECK(How("parent", means) == "NONE ");
+}
+
+}  // namespace agentmon
