@@ -27,6 +27,14 @@ class Observation {
   // in place of another. On an error a cgroup that was not judged is not, and one that was is denied all.
   virtual absl::Status JudgeConnects(uint64_t cgroup_id,
                                      std::shared_ptr<const policy::Snapshot> snapshot) = 0;
+  // Whether something stands behind that for packets that it does not see; its control is `network_backstop`.
+  virtual bool BacksUpConnects(uint64_t cgroup_id) const = 0;
+  // Whether it holds: tried with an IPv4 datagram socket that was made in the session. `done` is called on
+  // the core thread, once, within a second or so.
+  virtual void TryBackstop(uint64_t cgroup_id, UniqueFd socket, std::function<void(absl::Status)> done) = 0;
+  // Calls `done` on the core thread, once, when the backstop has the session's policy of this moment, or a
+  // second later.
+  virtual void WhenBackstopFollows(uint64_t cgroup_id, std::function<void()> done) = 0;
   // Hands on what was recorded so far.
   virtual void TakeIn() = 0;
   // Takes in what was recorded so far, then lifts everything that was added for this cgroup.

@@ -38,6 +38,7 @@ struct SessionManager::SessionState {
   bool armed = false;
   bool judges_connects = false;  // the kernel, by the session's policy
   bool proof_required = false;   // no agent without it
+  bool tries_backstop = false;   // when it proves its controls
   UniqueFd client;               // pidfd of who asked for it, watched until its first process comes
   bool attaching = false;        // the migration is under way
   bool populated_once = false;
