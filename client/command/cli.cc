@@ -244,6 +244,8 @@ void AddWhy(CLI::App& app, Cli& cli) {
   CLI::App* why =
       AddVerb(app, cli, "why", "Show what was stopped last, by which rule, and what would have been allowed",
               [&cli] { return Why(cli.context, cli.why); });
+  why->add_option("--session", cli.why.session, "Session by id, beginning of its id, or name; default all")
+      ->type_name("ID");
   why->add_option("--last", cli.why.last, "How many, the last one first")
       ->type_name("N")
       ->check(CLI::Range(1, 1000))
@@ -251,7 +253,7 @@ void AddWhy(CLI::App& app, Cli& cli) {
   why->footer(
       "Inside of a session it speaks of that session, elsewhere of all of yours. Exit status 1 when nothing "
       "was stopped.\n\n"
-      "Examples:\n  agentmon why\n  agentmon why --last 5 --json");
+      "Examples:\n  agentmon why\n  agentmon why --session review --last 5 --json");
 }
 
 void AddStatus(CLI::App& app, Cli& cli) {

@@ -109,7 +109,7 @@ int PolicyGet(const VerbContext& context, const PolicyOptions& options) {
                        {"decision", decision},
                        {"line", rule.at().line()}});
       if (!context.json) {
-        context.output->Line(absl::StrCat("  ", PadRight(kind, 8), PadRight(decision, 12),
+        context.output->Line(absl::StrCat("  ", PadRight(kind, 12), PadRight(decision, 12),
                                           Printable(rule.name()), "  ", Place(document.file(), rule.at())));
       }
     }

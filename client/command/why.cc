@@ -68,12 +68,12 @@ class Explainer {
   std::unique_ptr<v1::Policy::Stub> stub_;
 };
 
-grpc::Status LastStopped(const VerbContext& context, v1::Timeline::Stub& stub, uint32_t last,
+grpc::Status LastStopped(const VerbContext& context, v1::Timeline::Stub& stub, const WhyOptions& options,
                          std::vector<v1::Event>* events) {
   v1::QueryRequest request;
-  request.mutable_filter()->set_session("*");
+  request.mutable_filter()->set_session(options.session.empty() ? "*" : options.session);
   request.mutable_filter()->set_enforced(v1::EventFilter::YES);
-  request.set_limit(last);
+  request.set_limit(options.last);
   return context.Ask(kCallTime, [&](grpc::ClientContext* call) {
     const auto reader = stub.Query(call, request);
     v1::QueryResponse response;
@@ -106,7 +106,7 @@ int Why(const VerbContext& context, const WhyOptions& options) {
   if (channel == nullptr) return exit_status;
   std::vector<v1::Event> events;
   const auto stub = v1::Timeline::NewStub(channel);
-  if (const grpc::Status status = LastStopped(context, *stub, options.last, &events); !status.ok())
+  if (const grpc::Status status = LastStopped(context, *stub, options, &events); !status.ok())
     return context.FailRpc(status);
   if (events.empty()) {
     Complain(context.err_fd,

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "client/command/verb.h"
 
 namespace agentmon {
 
 struct WhyOptions {
+  std::string session;  // id, beginning of an id, or name; empty: all that the caller may see
   uint32_t last = 1;
 };
 

@@ -221,8 +221,8 @@ void WriteStatus(const v1::StatusResponse& status, absl::Time now, const Paint& 
   std::vector<std::string> floor;
   for (const std::string& file : status.floor()) floor.push_back(Printable(file));
   Field("policy",
-        absl::StrCat("default ", Printable(status.default_policy()),
-                     floor.empty() ? ", no floor" : absl::StrCat(", floor ", absl::StrJoin(floor, ", "))),
+        absl::StrCat(Printable(status.default_policy()), " where a session names none, ",
+                     floor.empty() ? "no floor" : absl::StrCat("floor ", absl::StrJoin(floor, ", "))),
         output);
   for (const std::string& warning : status.warnings()) {
     output.Line(absl::StrCat(paint(Color::kYellow, PadRight("warning", 11)), Printable(warning)));

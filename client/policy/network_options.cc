@@ -3,6 +3,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/status.h"
 #include "common/policy/patterns.h"
 #include "common/policy/policy_proto.h"
@@ -17,10 +18,12 @@ absl::Status TakePort(absl::string_view& text, policy::Rule& rule) {
   const bool has_port = colon != absl::string_view::npos &&
                         (bracketed ? colon > 0 && text[colon - 1] == ']' : text.find(':') == colon);
   if (has_port) {
-    uint32_t port = 0;
-    if (!absl::SimpleAtoi(text.substr(colon + 1), &port) || port == 0 || port > 65535)
-      return absl::InvalidArgumentError("a port is a number from 1 to 65535");
-    rule.ports.push_back({static_cast<uint16_t>(port), static_cast<uint16_t>(port)});
+    const std::vector<absl::string_view> ends = absl::StrSplit(text.substr(colon + 1), '-');
+    uint32_t first = 0, last = 0;
+    if (ends.size() > 2 || !absl::SimpleAtoi(ends.front(), &first) || !absl::SimpleAtoi(ends.back(), &last) ||
+        first == 0 || last < first || last > 65535)
+      return absl::InvalidArgumentError("a port is a number from 1 to 65535, or two: 8000-8010");
+    rule.ports.push_back({static_cast<uint16_t>(first), static_cast<uint16_t>(last)});
     text = text.substr(0, colon);
   }
   if (bracketed && absl::EndsWith(text, "]")) text = text.substr(1, text.size() - 2);
@@ -34,7 +37,13 @@ absl::Status AddRule(absl::string_view option, const std::string& destination, p
   rule.name = absl::StrCat(option, " ", destination);
   rule.decision = decision;
   absl::string_view text = destination;
+  if (absl::StrContains(text, "://"))
+    return absl::InvalidArgumentError(absl::StrCat(
+        rule.name, ": a URL; give its host, with the port if only that one is meant: example.org:443"));
   RETURN_IF_ERROR(WithContext(TakePort(text, rule), rule.name));
+  if (text == "*")
+    return absl::InvalidArgumentError(
+        absl::StrCat(rule.name, ": '*' is a name without a dot; every destination is '**'"));
   std::string why;
   if (policy::ParsePrefix(text, why)) {
     rule.cidrs.push_back({std::string(text), {}});

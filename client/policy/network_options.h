@@ -10,7 +10,7 @@
 namespace agentmon::policy_cli {
 
 struct NetworkOptions {
-  std::vector<std::string> allow, deny;  // NAME, ADDRESS or PREFIX, each with or without :PORT
+  std::vector<std::string> allow, deny;  // NAME, ADDRESS or PREFIX, each with or without :PORT or :PORT-PORT
   bool deny_all = false;                 // but for what is allowed
   bool any() const { return deny_all || !allow.empty() || !deny.empty(); }
 };

@@ -39,10 +39,14 @@ TEST_CASE("what is denied is denied, and where something is allowed the rest is 
   CHECK(Denied({{}, {}, true}, "127.0.0.1", 80));
   CHECK_FALSE(Denied({{"localhost"}, {}, true}, "127.0.0.1", 80));
   CHECK(Denied({{"*.example.com:443"}, {}, false}, "192.0.2.1", 443));
+  CHECK_FALSE(Denied({{"**"}, {}, false}, "192.0.2.1", 443));
+  CHECK_FALSE(Denied({{"127.0.0.1:8000-8010"}, {}, false}, "127.0.0.1", 8010));
+  CHECK(Denied({{"127.0.0.1:8000-8010"}, {}, false}, "127.0.0.1", 8011));
 }
 
 TEST_CASE("what is no destination is refused by the option's name") {
-  for (const char* wrong : {"10.0.0.1/8", "a b", "host:0", "host:99999", "x/y", ""}) {
+  for (const char* wrong : {"10.0.0.1/8", "a b", "host:0", "host:99999", "host:9-8", "host:1-2-3", "host:-",
+                            "x/y", "", "https://example.org", "*"}) {
     CAPTURE(wrong);
     const auto layer = NetworkLayer({{}, {wrong}, false});
     REQUIRE_FALSE(layer.ok());

@@ -35,6 +35,10 @@ class ChoiceMaker {
     }
     if (!loaded.ok()) return;
     policy::ToProto(loaded.document, out);
+    // Who reads it in the timeline is in another directory.
+    std::error_code error;
+    if (const fs::path absolute = fs::absolute(path, error); !error)
+      out.set_file(absolute.lexically_normal().string());
     const policy::Variables& known = context_.compile.variables;
     for (const std::string& name : policy::VariablesOf(loaded.document)) {
       const auto value = known.session.find(name);

@@ -113,6 +113,15 @@ absl::StatusOr<bool> Cgroup::Populated() const {
 
 absl::Status Cgroup::Kill() const { return WriteFile(fd_.get(), path_, "cgroup.kill", "1"); }
 
+absl::Status Cgroup::SetFrozen(bool frozen) const {
+  return WriteFile(fd_.get(), path_, "cgroup.freeze", frozen ? "1" : "0");
+}
+
+absl::StatusOr<bool> Cgroup::Frozen() const {
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(absl::StrCat(path_, "/cgroup.freeze")));
+  return absl::StartsWith(text, "1");
+}
+
 absl::Status Cgroup::RemoveTree() const {
   for (const std::string& name : Children()) {
     const auto child = Open(absl::StrCat(path_, "/", name));

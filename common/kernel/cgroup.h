@@ -35,6 +35,10 @@ class Cgroup {
   absl::StatusOr<bool> Populated() const;
   // SIGKILL to everything at or below, also to what forks meanwhile.
   absl::Status Kill() const;
+  // Stops everything at or below where it is, also what comes later, or lets it go on. A frozen process can
+  // be killed.
+  absl::Status SetFrozen(bool frozen) const;
+  absl::StatusOr<bool> Frozen() const;  // it was asked for
   // Removes the directories below and the directory itself; FailedPrecondition while processes are left.
   absl::Status RemoveTree() const;
   std::vector<std::string> Children() const;  // names

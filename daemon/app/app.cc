@@ -27,6 +27,7 @@ namespace {
 
 constexpr int kWorkers = 4;
 constexpr size_t kWaitingWork = 4000;
+constexpr absl::Duration kRecoveryFlush = absl::Seconds(1);
 constexpr absl::Duration kPoliciesSettle = absl::Milliseconds(200);
 
 absl::StatusOr<gid_t> AdminGid(const std::string& group) {
@@ -172,6 +173,9 @@ absl::Status App::StartSessions() {
       [this](uint64_t cgroup) { return !sessions_->SessionOfCgroup(cgroup).empty(); },
       [this](uint64_t cgroup) { return policies_->GateOf(sessions_->SessionOfCgroup(cgroup)); }));
   observation_->RemoveOldRules();
+  sessions_->ThawRecovered();
+  // A daemon that is killed a moment later has said from when until when nothing was recorded.
+  if (!store_->Flush(kRecoveryFlush)) LogWarning("what recovery found is not stored yet");
   return absl::OkStatus();
 }
 

@@ -1,7 +1,9 @@
 #include "daemon/app/observation_set.h"
 
+#include <fcntl.h>
 #include <poll.h>
 
+#include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -184,6 +186,7 @@ void ObservationSet::TakeIn() {
 
 void ObservationSet::RemoveSession(uint64_t cgroup_id) {
   if (holder_ != nullptr) RemoveGroup(cgroup_id);
+  losses_.erase(cgroup_id);
   if (notify_ != nullptr) {
     notify_->RemoveListener(cgroup_id);
     notify_->Drain();
@@ -338,6 +341,8 @@ absl::Status ObservationSet::RestartHolder() {
     fanotify_->EachAsked(
         [&](uint64_t cgroup_id, int group, uint64_t) { given.Update(holder_->AddGroup(cgroup_id, group)); });
   }
+  for (const auto& [cgroup_id, loss] : losses_)
+    given.Update(holder_->SetLossAction(cgroup_id, loss.first.get(), loss.second));
   RETURN_IF_ERROR(given);
   return WatchHolder();
 }
@@ -354,6 +359,18 @@ absl::Status ObservationSet::PolicyChanged(uint64_t cgroup_id) {
   if (fanotify_ != nullptr) fanotify_->PolicyChanged(cgroup_id);
   VerifyExecs(cgroup_id, kLenient);
   return lsm_ == nullptr ? absl::OkStatus() : lsm_->PolicyChanged(cgroup_id);
+}
+
+absl::Status ObservationSet::SetLossAction(const Cgroup& cgroup, LossAction action) {
+  const bool known = losses_.erase(cgroup.id()) != 0;
+  if (action == LossAction::kNone && !known) return absl::OkStatus();
+  if (holder_ == nullptr) return absl::UnavailableError("there is no holder process to do it (see the log)");
+  if (action != LossAction::kNone) {
+    UniqueFd directory(fcntl(cgroup.fd(), F_DUPFD_CLOEXEC, 0));
+    if (!directory.valid()) return ErrnoStatus(errno, "duplicate the descriptor of a cgroup");
+    losses_[cgroup.id()] = {std::move(directory), action};
+  }
+  return holder_->SetLossAction(cgroup.id(), cgroup.fd(), action);
 }
 
 absl::Status ObservationSet::AddListener(uint64_t cgroup_id, UniqueFd listener, std::shared_ptr<Gate> gate) {

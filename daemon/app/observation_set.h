@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
@@ -73,6 +74,7 @@ class ObservationSet : public Observation {
   void TakeInStopped() override;
   absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener, std::shared_ptr<Gate> gate) override;
   absl::Status PolicyChanged(uint64_t cgroup_id) override;
+  absl::Status SetLossAction(const Cgroup& cgroup, LossAction action) override;
   absl::StatusOr<int> CollectTree(pid_t root, const std::function<absl::Status(pid_t)>& move_one) override;
   absl::StatusOr<uint64_t> AddWatch(pid_t root) override;
   void SessionMembersChanged() override;
@@ -132,6 +134,7 @@ class ObservationSet : public Observation {
   bool holder_lost_ = false;
   bool keep_earlier_ = false;  // a session could not be taken over from its last daemon's programs
   std::map<uint64_t, std::shared_ptr<Gate>> gates_;             // of sessions whose calls are asked
+  std::map<uint64_t, std::pair<UniqueFd, LossAction>> losses_;  // directories of cgroups: for the next holder
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for tasks that come late
   std::map<v1::Source, std::string> missing_;                   // why
   // The kernel side of collecting a tree is one flag: one tree at a time.

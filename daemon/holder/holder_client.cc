@@ -139,7 +139,7 @@ absl::StatusOr<UniqueFd> ConnectAndGreet(const std::string& path) {
   return connection;
 }
 
-absl::StatusOr<NotifyJournal> ReceiveWelcome(int connection) {
+absl::StatusOr<ReceivedMessage> ReceiveWelcome(int connection) {
   ASSIGN_OR_RETURN(ReceivedMessage welcome, ReceiveHolderMessage(connection));
   if (welcome.message.type == HolderMessageType::kBusy) {
     return absl::AlreadyExistsError("another daemon uses this runtime directory");
@@ -147,7 +147,7 @@ absl::StatusOr<NotifyJournal> ReceiveWelcome(int connection) {
   if (welcome.message.type != HolderMessageType::kWelcome || !welcome.fd.valid()) {
     return absl::InternalError("the holder gave no journal");
   }
-  return NotifyJournal::Open(std::move(welcome.fd));
+  return welcome;
 }
 
 }  // namespace
@@ -164,9 +164,10 @@ void RunHolderIfAsked(int argc, char** argv) {
 
 absl::StatusOr<std::unique_ptr<HolderClient>> JoinHolder(const std::string& runtime_dir) {
   ASSIGN_OR_RETURN(UniqueFd connection, ConnectAndGreet(SocketPath(runtime_dir)));
-  ASSIGN_OR_RETURN(NotifyJournal journal, ReceiveWelcome(connection.get()));
+  ASSIGN_OR_RETURN(ReceivedMessage welcome, ReceiveWelcome(connection.get()));
+  ASSIGN_OR_RETURN(NotifyJournal journal, NotifyJournal::Open(std::move(welcome.fd)));
   std::unique_ptr<HolderClient> client(
-      new HolderClient(runtime_dir, std::move(connection), std::move(journal)));
+      new HolderClient(runtime_dir, std::move(connection), std::move(journal), welcome.message.count != 0));
   RETURN_IF_ERROR(client->ReceiveHeld());
   return client;
 }
@@ -234,6 +235,7 @@ absl::Status HolderClient::Restart() {
   ASSIGN_OR_RETURN(UniqueFd connection, ConnectAndGreet(path));
   RETURN_IF_ERROR(ReceiveWelcome(connection.get()).status());  // the same journal
   connection_ = std::move(connection);
+  knows_loss_ = true;  // it is this same program
   return ReceiveHeld();
 }
 
@@ -261,6 +263,15 @@ absl::Status HolderClient::Add(uint64_t cgroup_id, int listener, bool closed) {
       .type = HolderMessageType::kAdd, .cgroup_id = cgroup_id, .count = closed ? uint64_t{1} : uint64_t{0}};
   return WithContext(SendHolderMessage(connection_.get(), message, listener),
                      "give the listener to the holder");
+}
+
+absl::Status HolderClient::SetLossAction(uint64_t cgroup_id, int cgroup_directory, LossAction action) {
+  if (!knows_loss_)
+    return absl::UnimplementedError("the holder is one of an earlier version, until its last session ends");
+  const HolderMessage message{
+      .type = HolderMessageType::kOnLoss, .cgroup_id = cgroup_id, .count = static_cast<uint64_t>(action)};
+  return WithContext(SendHolderMessage(connection_.get(), message, cgroup_directory),
+                     "tell the holder what becomes of the session without a daemon");
 }
 
 absl::Status HolderClient::Remove(uint64_t cgroup_id) {

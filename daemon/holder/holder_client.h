@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/unique_fd.h"
+#include "daemon/holder/loss_actions.h"
 #include "daemon/holder/notify_journal.h"
 
 namespace agentmon {
@@ -44,6 +45,9 @@ class HolderClient {
   absl::Status Add(uint64_t cgroup_id, int listener, bool closed);
   // The same for a group that asks: without a daemon its answers are no.
   absl::Status AddGroup(uint64_t cgroup_id, int group);
+  // What becomes of the session of this cgroup when no daemon comes. Unimplemented when the holder is one of
+  // an earlier build, which cannot.
+  absl::Status SetLossAction(uint64_t cgroup_id, int cgroup_directory, LossAction action);
   absl::Status Remove(uint64_t cgroup_id);
 
   // Readable when the holder has something to tell, and once it is gone.
@@ -56,15 +60,17 @@ class HolderClient {
 
  private:
   friend absl::StatusOr<std::unique_ptr<HolderClient>> JoinHolder(const std::string& runtime_dir);
-  HolderClient(std::string runtime_dir, UniqueFd connection, NotifyJournal journal)
+  HolderClient(std::string runtime_dir, UniqueFd connection, NotifyJournal journal, bool knows_loss)
       : runtime_dir_(std::move(runtime_dir)),
         connection_(std::move(connection)),
-        journal_(std::move(journal)) {}
+        journal_(std::move(journal)),
+        knows_loss_(knows_loss) {}
   absl::Status ReceiveHeld();
 
   const std::string runtime_dir_;
   UniqueFd connection_;
   NotifyJournal journal_;
+  bool knows_loss_;  // the holder
   std::vector<Held> held_;
   std::map<uint64_t, UniqueFd> groups_;
   std::vector<Unseen> told_;  // while we waited for something else

@@ -11,8 +11,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/kernel/seccomp_listener.h"
 
@@ -31,6 +33,10 @@ constexpr uint64_t kGroupBit = uint64_t{1} << 62;  // in the key of a group; ids
 constexpr int kFdMargin = 256;
 
 int64_t NowNs() { return SystemClock().BootNs(); }
+
+int MillisecondsUntil(int64_t at_ns, int most) {
+  return static_cast<int>(std::clamp<int64_t>((at_ns - NowNs()) / 1'000'000 + 1, 0, most));
+}
 
 void Watch(int epoll, int operation, int fd, uint32_t events, uint64_t key) {
   epoll_event event{.events = events, .data = {.u64 = key}};
@@ -73,18 +79,17 @@ void HolderProcess::Run() {
     for (int i = 0; i < n; ++i) Dispatch(events[i].data.u64, events[i].events);
     if (watched_ > 0 && NowNs() >= next_look_ns_) LookAtAll();
     if (Patient() && NowNs() >= patient_until_ns_) OnPatienceOver();
+    if (losses_.next_ns() != 0 && NowNs() >= losses_.next_ns()) losses_.Act();
   }
   // In this order, so that a daemon that still finds the path also finds us, or an end of file.
   unlink(socket_path_.c_str());
 }
 
 int HolderProcess::Timeout_ms() const {
-  if (Patient()) {
-    return static_cast<int>(std::clamp<int64_t>((patient_until_ns_ - NowNs()) / 1'000'000 + 1, 0,
-                                                watched_ > 0 ? kLook_ms : kPatience_ms));
-  }
+  if (Patient()) return MillisecondsUntil(patient_until_ns_, watched_ > 0 ? kLook_ms : kPatience_ms);
+  if (losses_.next_ns() != 0) return MillisecondsUntil(losses_.next_ns(), watched_ > 0 ? kLook_ms : INT_MAX);
   if (watched_ == 0) return waits_for_first_ ? kFirstDaemonWait_ms : -1;
-  return static_cast<int>(std::clamp<int64_t>((next_look_ns_ - NowNs()) / 1'000'000 + 1, 0, kLook_ms));
+  return MillisecondsUntil(next_look_ns_, kLook_ms);
 }
 
 void HolderProcess::Dispatch(uint64_t key, uint32_t events) {
@@ -144,7 +149,7 @@ void HolderProcess::OnNewcomer() {
   UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
   if (!process.valid()) return;
   waits_for_first_ = false;
-  patient_until_ns_ = 0;
+  losses_.OnDaemon();
   // From here on the daemon reads them.
   for (auto& [cgroup_id, group] : groups_) WakeForGroup(cgroup_id, group);
   daemon_ = std::move(connection);
@@ -155,7 +160,8 @@ void HolderProcess::OnNewcomer() {
 }
 
 bool HolderProcess::Greet(int connection) {
-  if (!SendHolderMessage(connection, {.type = HolderMessageType::kWelcome}, journal_.fd()).ok()) return false;
+  if (!SendHolderMessage(connection, {.type = HolderMessageType::kWelcome, .count = 1}, journal_.fd()).ok())
+    return false;
   for (const auto& [cgroup_id, held] : listeners_) {
     const HolderMessage message{.type = HolderMessageType::kListener, .cgroup_id = cgroup_id};
     if (!SendHolderMessage(connection, message, held.fd.get()).ok()) return false;
@@ -176,6 +182,8 @@ void HolderProcess::OnDaemonMessage() {
     Hold(cgroup_id, std::move(received->fd), Server::kDaemon, received->message.count != 0);
   } else if (received->message.type == HolderMessageType::kAddGroup && received->fd.valid()) {
     HoldGroup(cgroup_id, std::move(received->fd));
+  } else if (received->message.type == HolderMessageType::kOnLoss && received->fd.valid()) {
+    SetLossAction(std::move(received->fd), received->message.count);
   } else if (received->message.type == HolderMessageType::kTake) {
     Take(cgroup_id);
   } else if (received->message.type == HolderMessageType::kRemove) {
@@ -205,6 +213,8 @@ void HolderProcess::OnDaemonGone() {
            received->message.count != 0);
     } else if (received->message.type == HolderMessageType::kAddGroup) {
       HoldGroup(received->message.cgroup_id, std::move(received->fd));
+    } else if (received->message.type == HolderMessageType::kOnLoss && received->fd.valid()) {
+      SetLossAction(std::move(received->fd), received->message.count);
     }
   }
   // By hand, for the same reason as in Drop: a child of the daemon may have the connection.
@@ -231,9 +241,13 @@ void HolderProcess::OnDaemonGone() {
 
 void HolderProcess::OnPatienceOver() {
   patient_until_ns_ = 0;
+  // First: an agent that is to stand still sees no denial.
+  if (!daemon_.valid()) losses_.OnLoss(NowNs());
+  // Also those that a daemon which is just starting has not come to.
   for (auto& [cgroup_id, held] : listeners_) {
     if (held.closed && held.server == Server::kHolder) Serve(cgroup_id, held, Server::kHolder);
   }
+  if (daemon_.valid()) return;  // it reads the groups, and is watched over
   for (const auto& [cgroup_id, group] : groups_)
     Watch(epoll_.get(), EPOLL_CTL_MOD, group.fd.get(), EPOLLIN, cgroup_id | kGroupBit);
 }
@@ -243,6 +257,12 @@ void HolderProcess::HoldGroup(uint64_t cgroup_id, UniqueFd fd) {
   group.fd = std::move(fd);
   Watch(epoll_.get(), EPOLL_CTL_ADD, group.fd.get(), 0, cgroup_id | kGroupBit);
   if (daemon_.valid()) WakeForGroup(cgroup_id, group);
+}
+
+void HolderProcess::SetLossAction(UniqueFd directory, uint64_t action) {
+  auto cgroup = Cgroup::Open(absl::StrCat("/proc/self/fd/", directory.get(), "/."));
+  if (!cgroup.ok() || action > static_cast<uint64_t>(LossAction::kKill)) return;
+  losses_.Set(std::move(*cgroup), static_cast<LossAction>(action));
 }
 
 void HolderProcess::WakeForGroup(uint64_t cgroup_id, Group& group) {
@@ -316,6 +336,7 @@ void HolderProcess::Hold(uint64_t cgroup_id, UniqueFd listener, Server server, b
 
 void HolderProcess::Drop(uint64_t cgroup_id) {
   DropListener(cgroup_id);
+  losses_.Remove(cgroup_id);
   const auto group = groups_.find(cgroup_id);
   if (group == groups_.end()) return;
   if (group->second.watched) --watched_;

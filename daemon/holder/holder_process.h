@@ -1,6 +1,7 @@
 // The holder: keeps the listeners of sessions, and answers CONTINUE on them while no daemon does, so that
 // agents run on unobserved. Where a policy stops something it keeps the fanotify group too and answers no,
-// once the next daemon has not come for kPatience_ms. It records nothing and touches no file.
+// once the next daemon has not come for kPatience_ms; sessions that are to be frozen or killed then are. It
+// records nothing and touches no file.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "common/base/unique_fd.h"
 #include "daemon/holder/holder_protocol.h"
+#include "daemon/holder/loss_actions.h"
 #include "daemon/holder/notify_journal.h"
 
 namespace agentmon {
@@ -56,7 +58,7 @@ class HolderProcess {
 
   bool Wanted() const {
     return daemon_.valid() || newcomer_.valid() || !listeners_.empty() || !groups_.empty() ||
-           waits_for_first_;
+           waits_for_first_ || !losses_.empty();
   }
   int Timeout_ms() const;
   void Dispatch(uint64_t key, uint32_t events);
@@ -71,6 +73,7 @@ class HolderProcess {
 
   void Hold(uint64_t cgroup_id, UniqueFd listener, Server server, bool closed);
   void HoldGroup(uint64_t cgroup_id, UniqueFd group);
+  void SetLossAction(UniqueFd directory, uint64_t action);
   // Answers no to what the lost daemon had read of a group and not answered.
   void SweepGroup(int group);
   void DenyGroup(int group);
@@ -79,7 +82,7 @@ class HolderProcess {
   void WakeForGroup(uint64_t cgroup_id, Group& group);
   void LookAtGroup(uint64_t cgroup_id, Group& group);
   void OnPatienceOver();
-  // No daemon, and the time is not over in which one may come.
+  // The last daemon was lost, and the time is not over in which the next may come and take over.
   bool Patient() const { return patient_until_ns_ != 0; }
   void Drop(uint64_t cgroup_id);
   void DropListener(uint64_t cgroup_id);
@@ -109,6 +112,7 @@ class HolderProcess {
   bool waits_for_first_ = true;
   absl::flat_hash_map<uint64_t, Held> listeners_;
   absl::flat_hash_map<uint64_t, Group> groups_;
+  LossActions losses_;
   int64_t patient_until_ns_ = 0;  // CLOCK_BOOTTIME; 0 = not waiting for a daemon
   int watched_ = 0;
   int64_t next_look_ns_ = 0;                      // CLOCK_BOOTTIME, while something is watched

@@ -9,6 +9,8 @@
 //   holder  kEnd(0, when the last daemon was lost)
 //   daemon  kTake(cgroup)                   the daemon is about to serve it
 //   holder  kTaken(cgroup, count)           the holder answers it no more; it had answered `count` requests
+//   daemon  kOnLoss(cgroup, LossAction) + descriptor of the cgroup's directory
+//                                           what becomes of it when no daemon comes; kRemove is for this too
 //   daemon  kAdd(cgroup, closed) + descriptor, kAddGroup(cgroup) + descriptor, kRemove(cgroup)
 //                                           at any time later; what is added, the daemon serves. closed = 1:
 //                                           nothing of it may go on unjudged, and kRemove is for both
@@ -38,6 +40,7 @@ enum class HolderMessageType : uint16_t {
   kLost = 10,
   kAddGroup = 11,
   kGroup = 12,
+  kOnLoss = 13,
 };
 
 struct HolderMessage {
@@ -45,8 +48,9 @@ struct HolderMessage {
   uint16_t version = kHolderVersion;
   HolderMessageType type = HolderMessageType::kHello;
   uint64_t cgroup_id = 0;
-  uint64_t count =
-      0;  // kEnd: CLOCK_BOOTTIME at which the last daemon was lost, 0 = there was none; kAdd: closed
+  // kEnd: CLOCK_BOOTTIME at which the last daemon was lost, 0 = there was none; kAdd: closed; kOnLoss: the
+  // action; kWelcome: 1 when kOnLoss is understood
+  uint64_t count = 0;
 };
 static_assert(sizeof(HolderMessage) == 24);
 

@@ -15,6 +15,7 @@
 #include "common/kernel/cgroup_files.h"
 #include "common/kernel/mountinfo.h"
 #include "common/kernel/proc_fs.h"
+#include "daemon/limits/bandwidth.h"
 
 namespace agentmon {
 namespace {
@@ -63,8 +64,10 @@ MissingLimits HostLimits::Missing(const policy::ResourceLimits& limits) const {
       if (absl::StartsWith(key, "disk_")) missing[key] = "no disk is known behind the mounts of this host";
     }
   }
-  if (limits.net_bandwidth_mbps != 0)
-    missing["net_bandwidth_mbps"] = "nothing limits the bandwidth of a session yet";
+  if (limits.net_bandwidth_mbps != 0) {
+    if (const absl::Status can = CanLimitBandwidth(); !can.ok())
+      missing["net_bandwidth_mbps"] = std::string(can.message());
+  }
   std::map<std::string, absl::Status> enabled;
   for (const LimitSetting& setting : CgroupSettings(limits, disks)) {
     auto found = enabled.find(setting.controller);
@@ -90,6 +93,11 @@ MissingLimits HostLimits::Apply(const std::string& directory, const policy::Reso
     if (missing.count(setting.key) != 0) continue;
     const absl::Status written = files.Write(setting.file, setting.value);
     if (!written.ok()) missing[setting.key] = std::string(written.message());
+  }
+  const bool rate = wanted.net_bandwidth_mbps != 0 && missing.count("net_bandwidth_mbps") == 0;
+  if (rate || before.net_bandwidth_mbps != 0) {
+    const absl::Status set = SetBandwidth(directory, rate ? wanted.net_bandwidth_mbps : 0);
+    if (!set.ok() && rate) missing["net_bandwidth_mbps"] = std::string(set.message());
   }
   return missing;
 }

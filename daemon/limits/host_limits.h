@@ -11,7 +11,7 @@
 
 namespace agentmon {
 
-// Any thread; reads and writes control files only.
+// Any thread; writes control files, and attaches programs of its own to a directory.
 class HostLimits {
  public:
   struct Places {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "daemon/limits/bandwidth.h"
 
 namespace agentmon {
 namespace {
@@ -45,13 +46,17 @@ SessionResources::SessionResources(const std::string& directory, int64_t began_n
 
 void SessionResources::SetLimits(const policy::ResourceLimits& limits, int64_t now_ns) {
   const absl::Duration zero = absl::ZeroDuration();
+  // What an earlier daemon's programs have counted, it has told.
+  if (limits.net_bandwidth_mbps != 0 && limits_.net_bandwidth_mbps == 0)
+    told_.held_back = seen_.held_back = PacketsHeldBack(files_.directory());
   limits_ = limits;
   session_end_ns_ =
       limits.session_timeout == zero ? kNever : began_ns_ + absl::ToInt64Nanoseconds(limits.session_timeout);
-  // No file says that processors were taken away, and a short session's files may be gone before its end is
-  // known: they are looked at while it is young. Later its snapshots do that.
+  // No file says that processors or the network were taken away, and a short session's files may be gone
+  // before its end is known: they are looked at while it is young. Later its snapshots do that.
   quota_step_ns_ = kFirstQuotaLookNs;
-  quota_look_ns_ = limits.cpu_quota_percent == 0 ? kNever : now_ns + quota_step_ns_;
+  const bool quota = limits.cpu_quota_percent != 0 || limits.net_bandwidth_mbps != 0;
+  quota_look_ns_ = quota ? now_ns + quota_step_ns_ : kNever;
   idle_check_ns_ = kNever;
   if (limits.idle_timeout == zero) return;
   quiet_since_ns_ = looked_ns_ = now_ns;
@@ -114,8 +119,14 @@ void SessionResources::OnExit(uint64_t cpu_ns, int64_t now_ns) {
   Look();
 }
 
+void SessionResources::ReadHits() {
+  LimitHits now = ReadLimitHits(files_);
+  if (limits_.net_bandwidth_mbps != 0) now.held_back = PacketsHeldBack(files_.directory());
+  seen_ = Later(seen_, now);
+}
+
 const v1::Usage& SessionResources::Look() {
-  seen_ = Later(seen_, ReadLimitHits(files_));
+  ReadHits();
   used_ = Later(used_, ReadUsage(files_));
   used_.set_cpu_ns(std::max<uint64_t>(used_.cpu_ns(), exited_cpu_ns_));
   return used_;
@@ -127,10 +138,11 @@ void SessionResources::OnHit(int64_t now_ns) {
 }
 
 bool SessionResources::TellHits() {
-  seen_ = Later(seen_, ReadLimitHits(files_));
+  ReadHits();
   const LimitHits now = seen_, before = told_;
   told_ = now;
   told_.throttled = before.throttled;
+  told_.held_back = before.held_back;
   const uint64_t killed = now.memory_killed - before.memory_killed;
   const uint64_t memory = std::max(now.memory - before.memory, killed);
   const uint64_t swap = now.swap - before.swap, pids = now.pids - before.pids;
@@ -143,11 +155,14 @@ bool SessionResources::TellHits() {
   return of_memory || of_swap || of_pids;
 }
 
-// No file says that this has changed, so it is told with the usage.
+// No file says that these have changed, so they are told with the usage.
 void SessionResources::TellThrottled() {
   const uint64_t hits = seen_.throttled - std::exchange(told_.throttled, seen_.throttled);
   if (limits_.cpu_quota_percent != 0 && hits > 0)
     Tell("cpu", static_cast<uint64_t>(limits_.cpu_quota_percent), hits, 0);
+  const uint64_t dropped = seen_.held_back - std::exchange(told_.held_back, seen_.held_back);
+  if (limits_.net_bandwidth_mbps != 0 && dropped > 0)
+    Tell("network", static_cast<uint64_t>(limits_.net_bandwidth_mbps), dropped, 0);
 }
 
 v1::Usage SessionResources::Finish() {

@@ -58,6 +58,7 @@ class SessionResources {
   void Expire(const char* resource, absl::Duration limit, const std::string& reason);
   bool TellHits();  // false: none
   void TellThrottled();
+  void ReadHits();
   void Tell(const char* resource, uint64_t limit, uint64_t hits, uint64_t killed);
 
   const CgroupFiles files_;
@@ -73,7 +74,8 @@ class SessionResources {
   int64_t idle_check_ns_ = kNever;
   int64_t quiet_since_ns_, looked_ns_;  // of the idle timeout
   uint64_t looked_cpu_ns_;
-  int64_t quota_look_ns_ = kNever, quota_step_ns_ = 0;  // of a young session with a processor quota
+  int64_t quota_look_ns_ = kNever,
+          quota_step_ns_ = 0;  // of a young session with a quota of processors or network
   int64_t snapshot_ns_ = kNever, snapshot_from_ns_;
   uint64_t snapshot_cpu_ns_ = 0;
   int64_t window_ns_ = kNever;  // end of the window in which hits are counted

@@ -35,7 +35,7 @@ LimitHits ReadLimitHits(const CgroupFiles& files) {
 LimitHits Later(const LimitHits& before, const LimitHits& now) {
   LimitHits later;
   for (uint64_t LimitHits::*field : {&LimitHits::memory, &LimitHits::memory_killed, &LimitHits::swap,
-                                     &LimitHits::pids, &LimitHits::throttled}) {
+                                     &LimitHits::pids, &LimitHits::throttled, &LimitHits::held_back}) {
     later.*field = std::max(before.*field, now.*field);
   }
   return later;

@@ -15,6 +15,7 @@ struct LimitHits {
   uint64_t swap = 0;
   uint64_t pids = 0;       // forks that failed
   uint64_t throttled = 0;  // periods in which processors were taken away
+  uint64_t held_back = 0;  // packets that were dropped; not of a control file (bandwidth.h)
 };
 
 LimitHits ReadLimitHits(const CgroupFiles& files);

@@ -488,7 +488,9 @@ std::string Policies::FindGap(const std::string& session, const std::set<v1::Sou
   const Gap gap = GapOf(Enforcement(*it->second.current->Get(), sources, session));
   it->second.not_enforced = gap.observed + gap.none;
   if (it->second.not_enforced == 0) return "";
-  return absl::StrCat(gap.observed, " rules are recorded and not enforced, ", gap.none, " are not even seen");
+  return absl::StrCat(gap.observed, gap.observed == 1 ? " rule is" : " rules are",
+                      " recorded and not enforced, ", gap.none, gap.none == 1 ? " is" : " are",
+                      " not even seen");
 }
 
 std::string Policies::FindUnenforceable(const std::string& session,

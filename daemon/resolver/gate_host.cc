@@ -5,9 +5,9 @@
 
 namespace agentmon {
 
-absl::StatusOr<std::unique_ptr<GateHost>> GateHost::Create(NameGate& gate, OnDns on_dns) {
+absl::StatusOr<std::unique_ptr<GateHost>> GateHost::Create(NameGate& gate, const Clock& clock, OnDns on_dns) {
   ASSIGN_OR_RETURN(SocketLookup lookup, SocketLookup::Create());
-  return std::unique_ptr<GateHost>(new GateHost(gate, std::move(lookup), std::move(on_dns)));
+  return std::unique_ptr<GateHost>(new GateHost(gate, clock, std::move(lookup), std::move(on_dns)));
 }
 
 std::optional<DnsClient> GateHost::Identify(uint64_t cgroup_id, const DnsPath& path) {

@@ -9,7 +9,6 @@
 #include "common/policy/evaluate.h"
 #include "common/policy/policy_proto.h"
 #include "daemon/policy/gate.h"
-#include "daemon/resolver/address_scope.h"
 
 namespace agentmon {
 namespace {
@@ -85,8 +84,8 @@ QuestionVerdict JudgeQuestion(const policy::Snapshot& snapshot, const DnsQuestio
 }
 
 std::optional<v1::Judgement> JudgeAnswer(const policy::Snapshot& snapshot, const QuestionVerdict& verdict,
-                                         const std::string& name, const policy::Address& address) {
-  const AddressScope scope = ScopeOf(address);
+                                         const std::string& name, const policy::Address& address,
+                                         AddressScope scope) {
   if (scope == AddressScope::kGlobal || (scope == AddressScope::kPrivate && IsLocalName(name)))
     return std::nullopt;
   for (const auto& [port, protocol] : LikelyPorts(verdict.rule)) {

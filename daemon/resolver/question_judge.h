@@ -6,6 +6,7 @@
 
 #include "agentmon/v1/event.pb.h"
 #include "common/policy/snapshot.h"
+#include "daemon/resolver/address_scope.h"
 #include "daemon/resolver/dns_message.h"
 
 namespace agentmon {
@@ -20,11 +21,12 @@ struct QuestionVerdict {
 // By the name that is asked. Nobody can be asked through an answer: `ask` denies.
 QuestionVerdict JudgeQuestion(const policy::Snapshot& snapshot, const DnsQuestion& question);
 
-// Why an address must not be opened by this name, which `verdict` lets through: it is one of this host or of
-// a local network, the name is one that strangers can register, and the policy would not let the session
-// reach the address by itself. Nullopt: it may.
+// `scope`: of the address. Why an address must not be opened by this name, which `verdict` lets through: it
+// is one of this host or of a local network, the name is one that strangers can register, and the policy
+// would not let the session reach the address by itself. Nullopt: it may.
 std::optional<v1::Judgement> JudgeAnswer(const policy::Snapshot& snapshot, const QuestionVerdict& verdict,
-                                         const std::string& name, const policy::Address& address);
+                                         const std::string& name, const policy::Address& address,
+                                         AddressScope scope);
 
 // What the resolver itself stops, whatever the policy; enforced unless the policy only records.
 v1::Judgement ResolverDenial(const policy::Snapshot& snapshot, absl::string_view rule,

@@ -17,7 +17,8 @@ QuestionVerdict Judge(const policy::Snapshot& snapshot, absl::string_view name, 
 
 // "" = may be opened, else the rule that says no.
 std::string Answer(const policy::Snapshot& snapshot, const std::string& name, absl::string_view address) {
-  const auto denial = JudgeAnswer(snapshot, Judge(snapshot, name), name, *policy::ParseAddress(address));
+  const auto denial = JudgeAnswer(snapshot, Judge(snapshot, name), name, *policy::ParseAddress(address),
+                                  ScopeOf(*policy::ParseAddress(address)));
   return denial.has_value() ? denial->rule() : "";
 }
 
@@ -61,7 +62,8 @@ TEST_CASE("a policy that only records stops no question, and says what it would 
   CHECK(verdict.judgement.decision() == v1::DENY);
   CHECK_FALSE(verdict.judgement.enforced());
   CHECK_FALSE(Judge(*snapshot, "printer.local").stop);
-  CHECK(JudgeAnswer(*snapshot, verdict, "x.example", *policy::ParseAddress("127.0.0.1")) == std::nullopt);
+  CHECK(JudgeAnswer(*snapshot, verdict, "x.example", *policy::ParseAddress("127.0.0.1"),
+                    AddressScope::kHost) == std::nullopt);
 }
 
 TEST_CASE("names of the local link, and names that are none, are stopped whatever the rules allow") {

@@ -171,6 +171,12 @@ void QuestionServer::OnAnswer(const AskedPtr& asked, absl::StatusOr<DnsAnswer> a
   Give(asked, *std::move(answer), false);
 }
 
+// An address of this host's own leads to it like those of a local network, whoever else may use it.
+AddressScope QuestionServer::FindScope(const policy::Address& address) const {
+  const AddressScope scope = ScopeOf(address);
+  return scope == AddressScope::kGlobal && deps_.host.IsOwn(address) ? AddressScope::kPrivate : scope;
+}
+
 bool QuestionServer::Open(const AskedPtr& asked, DnsAnswer& answer, bool from_hosts) {
   bool all = true;
   const std::string& name = asked->name;
@@ -184,7 +190,8 @@ bool QuestionServer::Open(const AskedPtr& asked, DnsAnswer& answer, bool from_ho
     }
     std::optional<v1::Judgement> denial;
     if (!from_hosts && !IsLocalhost(name))
-      denial = JudgeAnswer(*asked->snapshot, asked->verdict, name, address.address);
+      denial =
+          JudgeAnswer(*asked->snapshot, asked->verdict, name, address.address, FindScope(address.address));
     if (denial.has_value() && denial->enforced()) {
       answer.Remove(address.address);
       Tell(*asked, *denial, answer.addresses().empty() ? DnsRcode::kNxDomain : DnsRcode::kNoError,

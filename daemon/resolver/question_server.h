@@ -76,6 +76,7 @@ class QuestionServer {
   void OnAnswer(const AskedPtr& asked, absl::StatusOr<DnsAnswer> answer);
   // The names of the host's own file are root's word: they may lead to the host.
   void Give(const AskedPtr& asked, DnsAnswer answer, bool from_hosts);
+  AddressScope FindScope(const policy::Address& address) const;
   // Takes out what may not be opened. False: something could not be, that may.
   bool Open(const AskedPtr& asked, DnsAnswer& answer, bool from_hosts);
   void Refuse(const AskedPtr& asked, DnsRcode rcode, DnsWhy why, absl::string_view text);

@@ -157,6 +157,9 @@ class FakeHost : public ResolverHost {
     until_ = until;
     return absl::OkStatus();
   }
+  bool IsOwn(const policy::Address& address) override {
+    return address == *policy::ParseAddress("203.0.113.7");
+  }
   void OnEvent(uint64_t, const DnsClient&, int64_t, const Event& event) override {
     absl::MutexLock lock(&mutex_);
     events_.push_back(event);

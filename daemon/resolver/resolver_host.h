@@ -38,6 +38,8 @@ class ResolverHost {
                             int64_t until_boot_ns) = 0;
   // After Open, before the answer goes out: see NameGate.
   virtual void Settle(uint64_t cgroup_id) = 0;
+  // This host has the address.
+  virtual bool IsOwn(const policy::Address& address) = 0;
   // An event of kind DNS, judged; without process, session and source.
   virtual void OnEvent(uint64_t cgroup_id, const DnsClient& client, int64_t boot_ns, const Event& event) = 0;
 };

@@ -193,6 +193,9 @@ TEST_CASE("service bindings are answered with nothing, without asking") {
 TEST_CASE("a public name that leads to this host is refused, and only the rest of an answer is opened") {
   ResolverRig rig(kRules, [](const DnsQuery& query, bool) {
     if (query.question.name == "all.hosts.example") return Reply(query, V4Record(query, {127, 0, 0, 1}), 1);
+    if (query.question.name == "own.hosts.example") return Reply(query, V4Record(query, {203, 0, 113, 7}), 1);
+    if (query.question.name == "other.hosts.example")
+      return Reply(query, V4Record(query, {203, 0, 113, 8}), 1);
     DnsBytes records;
     records.Record(query.question.name, kDnsA, 60, DnsBytes::V4({169, 254, 169, 254}));
     records.Record(query.question.name, kDnsA, 60, DnsBytes::V4({192, 0, 2, 1}));
@@ -205,6 +208,9 @@ TEST_CASE("a public name that leads to this host is refused, and only the rest o
   CHECK(some.dns().answers(0) == "169.254.169.254");
   CHECK(rig.Ask("all.hosts.example").rcode == 3);
   CHECK(rig.host.opened() == Records{"some.hosts.example=192.0.2.1"});
+  // A public address that this host has.
+  CHECK(rig.Ask("own.hosts.example").rcode == 3);
+  CHECK(rig.Ask("other.hosts.example").records == Records{"203.0.113.8"});
 }
 
 TEST_CASE("what servers do wrong ends as a failure, and opens nothing") {

@@ -22,7 +22,7 @@ ResolverTarget TargetOf(const DnsPorts& ports) {
 absl::StatusOr<std::unique_ptr<SessionNames>> SessionNames::Create(NameGate& gate, const Clock& clock,
                                                                    GateHost::OnDns on_dns,
                                                                    Resolver::Options options) {
-  ASSIGN_OR_RETURN(std::unique_ptr<GateHost> host, GateHost::Create(gate, std::move(on_dns)));
+  ASSIGN_OR_RETURN(std::unique_ptr<GateHost> host, GateHost::Create(gate, clock, std::move(on_dns)));
   ASSIGN_OR_RETURN(std::unique_ptr<Resolver> resolver, Resolver::Start(clock, *host, std::move(options)));
   return std::unique_ptr<SessionNames>(new SessionNames(gate, std::move(host), std::move(resolver)));
 }

@@ -11,7 +11,9 @@
 
 #include "absl/status/statusor.h"
 #include "agentmon/v1/sessions.pb.h"
+#include "common/base/loss_action.h"
 #include "common/base/unique_fd.h"
+#include "common/kernel/cgroup.h"
 #include "daemon/policy/gate.h"
 
 namespace agentmon {
@@ -54,6 +56,8 @@ class Observation {
   // What the gate of this cgroup says has changed. The
   // error says why the kernel goes on with the rules that it had.
   virtual absl::Status PolicyChanged(uint64_t cgroup_id) = 0;
+  // What becomes of this cgroup when no daemon comes; the error says why that cannot be had.
+  virtual absl::Status SetLossAction(const Cgroup& cgroup, LossAction action) = 0;
   // Calls move_one for root and each of its descendants, also for those that are forked or orphaned
   // meanwhile; NotFound from it leaves a process out. Returns how many are alive at the end. Blocks, 2 s at
   // most; any thread but the core.

@@ -162,6 +162,7 @@ void SessionManager::FinishAdopt(const StatePtr& state, pid_t pid, absl::StatusO
        absl::StrCat("attached to pid ", pid,
                     left_out > 0 ? absl::StrCat(", without ", left_out, " processes of other users") : ""));
   TellGap(*state);
+  FollowLossAction(state);
   v1::AdoptResponse response;
   response.set_processes(static_cast<uint32_t>(*moved));
   *response.mutable_session() = Describe(*state);

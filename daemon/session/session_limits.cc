@@ -26,7 +26,7 @@ policy::ResourceLimits Unknown() {
   policy::ResourceLimits all;
   all.memory_swap_max_mb = 0;
   all.max_memory_mb = all.cpu_quota_percent = all.disk_read_bps_max = all.disk_write_bps_max = all.pids_max =
-      1;
+      all.net_bandwidth_mbps = 1;
   return all;
 }
 

@@ -309,6 +309,7 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
     }
   }
   TellGap(*state);
+  FollowLossAction(state);
   v1::AttachResponse response;
   response.set_session(state->info.id());
   response.set_notify(notify);

@@ -100,6 +100,8 @@ class SessionManager : public EventSink {
 
   // After Recover: what sessions that are none of these say of their listener is over.
   void MarkLostListeners(const std::set<uint64_t>& served_cgroups);
+  // After both: lets go on what was frozen because there was no daemon.
+  void ThawRecovered();
 
   // Which session a record's cgroup means: its id, or empty.
   std::string SessionOfCgroup(uint64_t cgroup_id) const;
@@ -147,6 +149,7 @@ class SessionManager : public EventSink {
   void ForgetToken(const StatePtr& state);
   absl::Status AddMounts(const StatePtr& state, pid_t pid);
   void AddRules(const StatePtr& state, pid_t pid);
+  void FollowLossAction(const StatePtr& state);
   // False when the source was inactive before.
   bool SetSource(const StatePtr& state, v1::Source source, const absl::Status& status);
   void BeginPolicy(const StatePtr& state, const Policies::PreparedPtr& policy);

@@ -49,9 +49,25 @@ void SessionManager::OnPolicyNotice(const std::string& id, v1::SessionChange::Wh
       Emit(*state, v1::SessionChange::SOURCE_INACTIVE, absl::StrCat("lsm: ", followed.message()));
     FollowConnects(state);
     FollowLimits(state);
+    FollowLossAction(state);
     TellGap(*state);
   }
   Save(state);
+}
+
+// What its policy says of a time without a daemon.
+void SessionManager::FollowLossAction(const StatePtr& state) {
+  const auto snapshot = deps_.policies.SnapshotOf(state->info.id());
+  if (snapshot == nullptr || !state->cgroup.has_value()) return;
+  const absl::string_view wanted = snapshot->on_daemon_loss();
+  const LossAction action = wanted == "kill"     ? LossAction::kKill
+                            : wanted == "freeze" ? LossAction::kFreeze
+                                                 : LossAction::kNone;
+  const absl::Status set = deps_.observation.SetLossAction(*state->cgroup, action);
+  if (set.ok()) return;
+  const std::string what = absl::StrCat("on_daemon_loss: ", wanted, ": ", set.message());
+  LogWarning("session ", state->info.id(), ": ", what);
+  Emit(*state, v1::SessionChange::NOT_ENFORCED, what);
 }
 
 // What could not be switched was closed: whatever the old policy allowed, the new one might deny.

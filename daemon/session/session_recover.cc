@@ -71,9 +71,13 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
       LogError("session ", id, ": its connections go on being judged by its last policy: ", judged.message());
   }
   RecoverLimits(state);
+  FollowLossAction(state);
   const uint64_t now = static_cast<uint64_t>(deps_.clock.BootNs());
   const uint64_t gap = daemon_lost_ns > 0 && now > daemon_lost_ns ? now - daemon_lost_ns : 0;
-  Emit(*state, v1::SessionChange::ADOPTED, "found again by its cgroup");
+  state->frozen = state->cgroup->Frozen().value_or(false);
+  Emit(*state, v1::SessionChange::ADOPTED,
+       state->frozen ? "found again by its cgroup; it was frozen, because no daemon was there"
+                     : "found again by its cgroup");
   Emit(*state, v1::SessionChange::GAP,
        "the daemon was away; counts of repeated acts may be wrong by what happened in the second before",
        gap);
@@ -86,6 +90,15 @@ void SessionManager::RecoverOne(const std::string& id, std::optional<v1::Session
   deps_.policies.FindGap(id, ActiveSources(state->info));  // told when the session began
   Save(state);
   OnCgroupChange(state);
+}
+
+void SessionManager::ThawRecovered() {
+  for (const auto& [id, state] : sessions_) {
+    if (!state->frozen) continue;
+    state->frozen = false;
+    if (const absl::Status s = state->cgroup->SetFrozen(false); !s.ok())
+      LogError("session ", id, ": ", s.message());
+  }
 }
 
 // The daemon and the holder were lost together.

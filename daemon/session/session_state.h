@@ -36,6 +36,7 @@ struct SessionManager::SessionState {
   pid_t shim_pid = 0;            // who attached
   v1::ShimPlan plan;             // what it was told to do to itself, until it has proven it
   bool armed = false;
+  bool frozen = false;           // for want of a daemon, until it is recovered
   bool judges_connects = false;  // the kernel, by the session's policy
   bool proof_required = false;   // no agent without it
   bool tries_backstop = false;   // when it proves its controls

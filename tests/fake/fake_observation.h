@@ -31,6 +31,10 @@ class FakeObservation : public Observation {
   absl::Status AddRules(uint64_t, pid_t, std::shared_ptr<Gate>) override { return absl::OkStatus(); }
   void TakeInStopped() override {}
   absl::Status PolicyChanged(uint64_t) override { return absl::OkStatus(); }
+  absl::Status SetLossAction(const Cgroup& cgroup, LossAction action) override {
+    loss_actions[cgroup.id()] = action;
+    return absl::OkStatus();
+  }
   absl::Status AddListener(uint64_t cgroup_id, UniqueFd listener, std::shared_ptr<Gate>) override {
     listeners[cgroup_id] = std::move(listener);
     return absl::OkStatus();
@@ -59,6 +63,7 @@ class FakeObservation : public Observation {
   bool settled = true;
   std::set<uint64_t> sessions;
   std::map<uint64_t, UniqueFd> listeners;
+  std::map<uint64_t, LossAction> loss_actions;
 };
 
 }  // namespace agentmon

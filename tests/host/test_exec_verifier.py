@@ -17,6 +17,8 @@ def enforced(work):
     return ("--policy", "./p.yaml")
 
 
+TRIES = os.environ.get("AGENTMON_RACE_TRIES", "2000")  # 10,000 by hand
+
 # A thread turns argv[1] over all the time, in memory that the child shares; --ok makes touch fail before it does anything.
 RACE = r"""
 #include <pthread.h>
@@ -61,8 +63,8 @@ int main(int argc, char **argv) {
 @pytest.mark.parametrize("how", ["fork", "vfork"])
 def test_arguments_that_are_rewritten_while_they_are_judged_never_run(daemon, work, cc, enforced, how):
     (work / "x").touch()
-    words = [cc("exec_race", RACE), "2000", *(["vfork"] if how == "vfork" else [])]
-    result = daemon.run(*words, cwd=work, options=enforced, timeout=240)
+    words = [cc("exec_race", RACE), TRIES, *(["vfork"] if how == "vfork" else [])]
+    result = daemon.run(*words, cwd=work, options=enforced, timeout=1200)
     counts = json.loads(result.out)
     print(counts)
     assert counts["effects"] == 0 and counts["refused"] > 0 and counts["ran"] > 0, counts

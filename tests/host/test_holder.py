@@ -192,3 +192,50 @@ while not os.path.exists("stop"): time.sleep(0.01)
 
         wait_until(quiet, 20, "the holder sleeps")
         (work / "stop").touch()
+
+
+def frozen(daemon, session):
+    return (daemon.cgroup(session) / "cgroup.freeze").read_text().strip() == "1"
+
+
+def with_policy(work, text):
+    (work / "p.yaml").write_text("version: 1\nname: p\ndefaults: {command: allow, file_write: allow, signal: allow}\n"
+                                 "enforcement: best_effort\n" + text)
+    return ("--policy", str(work / "p.yaml"))
+
+
+def test_a_session_is_frozen_while_there_is_no_daemon_when_its_policy_says_so(own_daemon, work, python):
+    (work / "free").mkdir(mode=0o777)
+    os.chown(work / "free", os.stat(work).st_uid, os.stat(work).st_gid)
+    options = with_policy(work, "on_daemon_loss: freeze\n")
+    with own_daemon.running(*python(CALLS), cwd=work, options=options) as (process, name), \
+            own_daemon.running(*python(CALLS), cwd=work / "free") as (free, other):
+        goes_on(work, "with the daemon")
+        session, control = own_daemon.session(name), own_daemon.session(other)
+        own_daemon.kill()
+        wait_until(lambda: frozen(own_daemon, session), 10, "the session is frozen")
+        stands = lambda: "frozen 1" in (own_daemon.cgroup(session) / "cgroup.events").read_text()  # noqa: E731
+        wait_until(stands, 10, "its processes stand")
+        before = progress(work)
+        goes_on(work / "free", "of a session whose policy says nothing")
+        assert not frozen(own_daemon, control)
+        assert progress(work) == before
+        own_daemon.start()
+        goes_on(work, "with the next daemon")
+        assert not frozen(own_daemon, session)
+        # Its policy no longer says so: the next time it goes on.
+        assert own_daemon.am("session", "set-policy", name, "--policy", "observe").status == 0
+        own_daemon.kill()
+        wait_until(lambda: holder_pid(own_daemon), 10, "the holder is there")
+        goes_on(work, "without a daemon", calls=2500, seconds=60)  # longer than the holder waits for one
+        assert not frozen(own_daemon, session)
+        own_daemon.start()
+        for folder in (work, work / "free"):
+            (folder / "stop").touch()
+        assert process.wait(15) == 0 and free.wait(15) == 0
+    adopted = [r["detail"] for r in select(own_daemon.events(name), kind="session", change="adopted")]
+    assert len(adopted) == 2
+    assert "it was frozen, because no daemon was there" in adopted[0]
+    assert "frozen" not in adopted[1]
+    (only,) = [r["detail"] for r in select(own_daemon.events(other), kind="session", change="adopted")][:1]
+    assert "frozen" not in only

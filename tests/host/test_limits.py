@@ -3,10 +3,11 @@
 Controllers of cgroup v2 are tested in the virtual machine; a machine that lacks them is what the first tests need.
 """
 import os
+import subprocess
 
 import pytest
 
-from harness import Daemon, cgroup2_mount, one, select, wait_until
+from harness import Daemon, call, cgroup2_mount, one, select, wait_until
 
 POLICY = """version: 1
 name: {name}
@@ -80,14 +81,14 @@ def test_with_warn_the_session_runs_and_says_what_is_missing(daemon, work, polic
     options = policy("memory", "resource_limits: {max_memory_mb: 100, net_bandwidth_mbps: 5, session_timeout: 1h}")
     with daemon.running("sleep", "60", cwd=work, options=options) as (_, name):
         shown = daemon.session(name)
-        assert shown["limits"] == ["session timeout 1h"]
+        assert shown["limits"] == ["network 5 Mbit/s", "session timeout 1h"]
         rules = {r["rule"]: r for r in shown["policy"]["rules"] if r["rule"].startswith("resource_limits")}
         assert rules["resource_limits.max_memory_mb"]["enforced"] == "none"
         assert "memory controller" in rules["resource_limits.max_memory_mb"]["why"]
-        assert rules["resource_limits.net_bandwidth_mbps"]["enforced"] == "none"
+        assert rules["resource_limits.net_bandwidth_mbps"]["enforced"] == "kernel"
         assert rules["resource_limits.session_timeout"]["enforced"] == "kernel"
     missing = one(daemon.events(name), kind="session", change="limits_missing")
-    assert "max_memory_mb" in missing["detail"] and "net_bandwidth_mbps" in missing["detail"]
+    assert "max_memory_mb" in missing["detail"] and "net_bandwidth_mbps" not in missing["detail"]
 
 
 def test_a_session_ends_when_its_time_is_over(daemon, work, policy):
@@ -161,3 +162,64 @@ def test_a_running_session_shows_what_it_used_so_far(daemon, work, python):
     with daemon.running(*python(BUSY), cwd=work) as (_, name):
         wait_until(lambda: daemon.session(name)["usage"]["cpu_ns"] > 0, 10, "it has used a processor")
         assert daemon.session(name)["usage"]["processes"] >= 1
+
+
+# Datagrams for the time that it is given, then how many could not be sent.
+SENDER = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+failed = sent = 0
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    for _ in range(50):
+        try:
+            s.sendto(b"x" * 1000, ("10.78.0.2", 7000))
+            sent += 1
+        except OSError:
+            failed += 1
+print(sent, failed)
+"""
+
+
+@pytest.fixture
+def network():
+    """A network namespace with a device that leads into another one; how a command is run in it."""
+    near, far = f"amp{os.getpid()}", f"amq{os.getpid()}"
+    commands = [f"netns add {near}", f"netns add {far}", f"link add p0 netns {near} type veth peer name p1 netns {far}",
+                f"-n {near} addr add 10.78.0.1/24 dev p0", f"-n {far} addr add 10.78.0.2/24 dev p1",
+                f"-n {near} link set p0 up", f"-n {far} link set p1 up"]
+    try:
+        for command in commands:
+            subprocess.run(["ip", *command.split()], check=True)
+        yield ["ip", "netns", "exec", near]
+    finally:
+        for name in (near, far):
+            subprocess.run(["ip", "netns", "del", name], check=False)
+
+
+def test_the_network_rate_holds_also_without_a_daemon_and_reached_it_is_told(own_daemon, work, policy, python, network):
+    options = policy("rate", "resource_limits: {net_bandwidth_mbps: 1}")
+    run = lambda seconds, name, options: call(network + own_daemon.run_words(*python(SENDER), seconds, name=name, options=options, uid=0),  # noqa: E731
+                                              timeout=60, cwd=work)
+    control = run("0.5", "free", ("--allow-root",))
+    assert control.status == 0 and int(control.out.split()[1]) == 0, control
+    result = run("2", "held", (*options, "--allow-root"))
+    sent, failed = map(int, result.out.split())
+    assert failed == 0 and sent > 1000, result
+    events = own_daemon.events("held")
+    hits = sum(e["hits"] for e in limits_of(events, "network"))
+    # One megabit a second is 125 packets; what goes ahead of it is two of the largest packets.
+    assert sent - 1500 < hits < sent, (sent, hits)
+    assert limits_of(events, "network")[0]["limit"] == 1
+    assert not limits_of(own_daemon.events("free"), "network")
+    with own_daemon.running("sleep", "60", options=(*options, "--allow-root"), uid=0) as (_, name):
+        cgroup = own_daemon.cgroup(own_daemon.session(name))
+        listed = lambda: subprocess.run(["bpftool", "cgroup", "show", str(cgroup)], capture_output=True, check=True).stdout  # noqa: E731
+        assert b"am_rate_out" in listed() and b"am_rate_in" in listed()
+        own_daemon.kill()
+        assert b"am_rate_out" in listed() and b"am_rate_in" in listed()
+        own_daemon.start()
+        wait_until(lambda: own_daemon.session(name)["limits"] == ["network 1 Mbit/s"], 10, "the next daemon knows it")
+        assert listed().count(b"am_rate") == 2
+        assert own_daemon.am("session", "set-policy", name, "--policy", "observe").status == 0
+        wait_until(lambda: b"am_rate" not in listed(), 10, "it is lifted")

@@ -1,10 +1,11 @@
 """Who may do what: a user with own sessions, another user, and an agent from inside."""
 import os
+import signal
 import subprocess
 
 import pytest
 
-from harness import OTHER_UID, UID, as_user, call, one, select, wait_until
+from harness import OTHER_UID, UID, as_user, call, cgroup2_mount, one, select, wait_until
 
 
 def test_another_user_sees_nothing_of_ours(daemon, work):
@@ -101,6 +102,27 @@ def test_an_agent_sees_its_own_session(daemon, work):
     assert result.name.encode() in result.out
     assert inside(daemon, work, "timeline", "--format", "json").status == 0
     assert inside(daemon, work, "status").status == 0
+
+
+def test_an_agent_does_not_leave_its_cgroup(daemon, work, python):
+    out = python("""
+import os, sys
+for directory in sys.argv[1:]:
+    try:
+        with open(directory + "/cgroup.procs", "w") as procs: procs.write(str(os.getpid()))
+        print("left")
+    except OSError as error: print(error.errno)
+""")
+    with daemon.running("sleep", "60", cwd=work) as (_, name):
+        mine = daemon.cgroup(daemon.session(name))
+        places = [mine, mine.parent, cgroup2_mount()]
+        result = daemon.run(*out, *map(str, places), cwd=work)
+        assert result.out.decode().split() == ["13", "13", "13"], result
+        # Root, from outside, may: then it is another session's.
+        (pid,) = (mine / "cgroup.procs").read_text().split()
+        (cgroup2_mount() / "cgroup.procs").write_text(pid)
+        assert pid not in (mine / "cgroup.procs").read_text().split()
+        os.kill(int(pid), signal.SIGKILL)
 
 
 def test_a_nested_run_is_refused_with_125(daemon, work):

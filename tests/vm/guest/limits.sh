@@ -95,6 +95,23 @@ test_limits_stand_in_the_control_files_and_follow_a_new_policy() {
   agentmon session stop files
 }
 
+# What is dropped is tested where there is a network; here, that this kernel takes the programs and systemd leaves them.
+test_the_network_rate_stays_on_the_scope() {
+  begin_limited rate 'net_bandwidth_mbps: 8'
+  agentmon session show rate | grep 'network 8 Mbit/s'
+  local cgroup; cgroup=$CGROUP2$(field_of rate cgroup)
+  on_scope() { [ "$(bpftool cgroup show "$cgroup" | grep -c am_rate)" = "$1" ]; }
+  on_scope 2
+  systemctl daemon-reload
+  systemctl restart agentmon
+  wait_for 60 responds
+  on_scope 2
+  agentmon session set-policy rate --policy observe
+  wait_for 30 on_scope 0
+  agentmon session stop rate
+  wait_for 30 no_session rate
+}
+
 test_a_session_is_a_scope_below_its_users_slice() {
   begin_limited scope 'pids_max: 50'
   local id unit pid; id=$(field_of scope id); unit=agentmon-$id.scope; pid=$(cat "$LIMITS/scope.pid")
