@@ -175,8 +175,8 @@ void ObservationSet::TryBackstop(uint64_t cgroup_id, UniqueFd socket,
   second_line_->Try(cgroup_id, std::move(socket), std::move(done));
 }
 
-void ObservationSet::WhenBackstopFollows(uint64_t cgroup_id, std::function<void()> done) {
-  if (!BacksUpConnects(cgroup_id)) return done();
+void ObservationSet::WhenBackstopFollows(std::function<void()> done) {
+  if (second_line_ == nullptr) return done();
   second_line_->Follow(std::move(done));
 }
 

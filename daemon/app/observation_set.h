@@ -65,7 +65,7 @@ class ObservationSet : public Observation {
   absl::Status JudgeConnects(uint64_t cgroup_id, std::shared_ptr<const policy::Snapshot> snapshot) override;
   bool BacksUpConnects(uint64_t cgroup_id) const override;
   void TryBackstop(uint64_t cgroup_id, UniqueFd socket, std::function<void(absl::Status)> done) override;
-  void WhenBackstopFollows(uint64_t cgroup_id, std::function<void()> done) override;
+  void WhenBackstopFollows(std::function<void()> done) override;
   void TakeIn() override;
   void RemoveSession(uint64_t cgroup_id) override;
   bool Settled(uint64_t cgroup_id) override;

@@ -36,7 +36,7 @@ class Observation {
   virtual void TryBackstop(uint64_t cgroup_id, UniqueFd socket, std::function<void(absl::Status)> done) = 0;
   // Calls `done` on the core thread, once, when the backstop has the session's policy of this moment, or a
   // second later.
-  virtual void WhenBackstopFollows(uint64_t cgroup_id, std::function<void()> done) = 0;
+  virtual void WhenBackstopFollows(std::function<void()> done) = 0;
   // Hands on what was recorded so far.
   virtual void TakeIn() = 0;
   // Takes in what was recorded so far, then lifts everything that was added for this cgroup.

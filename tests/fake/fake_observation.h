@@ -23,7 +23,7 @@ class FakeObservation : public Observation {
   }
   bool BacksUpConnects(uint64_t) const override { return backstop.has_value(); }
   void TryBackstop(uint64_t, UniqueFd, std::function<void(absl::Status)> done) override { done(*backstop); }
-  void WhenBackstopFollows(uint64_t, std::function<void()> done) override { done(); }
+  void WhenBackstopFollows(std::function<void()> done) override { done(); }
   void TakeIn() override {}
   void RemoveSession(uint64_t cgroup_id) override { sessions.erase(cgroup_id); }
   bool Settled(uint64_t) override { return settled; }
