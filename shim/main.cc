@@ -4,6 +4,7 @@
 // the main thread is filtered and execs. So whatever gRPC does between filter and exec cannot wait for the
 // daemon that it talks to.
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <future>
@@ -65,12 +66,17 @@ Watchdog::Options CanaryPatience() {
   return options;
 }
 
+struct Tried {
+  std::vector<int> errors;   // of each canary
+  UniqueFd datagram_socket;  // made in the session, for the daemon to try
+};
+
 // What one thread has to hand to the other.
 struct Joining {
   std::promise<v1::AttachResponse> attached;
   std::promise<std::pair<int, std::string>> restricted;  // the listener's number, and why there is none
   std::promise<bool> armed;                              // true: prove it
-  std::promise<std::vector<int>> tried;
+  std::promise<Tried> tried;
   std::promise<void> proven;
 };
 
@@ -86,18 +92,21 @@ void CallDaemon(SessionClient& client, const std::string& namespace_error, Joini
   const bool prove = OrFail(client.Arm(listener, why_none)).prove();
   joining.armed.set_value(prove);
   if (prove) {
-    const std::vector<int> errors = joining.tried.get_future().get();
-    if (absl::Status s = client.Prove(errors); !s.ok()) Fail(kExitOwnFailure, s.message());
+    const Tried tried = joining.tried.get_future().get();
+    if (absl::Status s = client.Prove(tried.errors, tried.datagram_socket.get()); !s.ok())
+      Fail(kExitOwnFailure, s.message());
     joining.proven.set_value();
   }
 }
 
-std::vector<int> TryCanaries(const v1::ShimPlan& plan, const Restricted& restricted) {
+Tried TryCanaries(const v1::ShimPlan& plan, const Restricted& restricted) {
   const Watchdog watchdog(CanaryPatience());
   const pid_t outsider = restricted.outsider.has_value() ? restricted.outsider->pid() : 0;
-  std::vector<int> errors;
-  for (const v1::Canary& canary : plan.canaries()) errors.push_back(TryCanary(canary, outsider));
-  return errors;
+  Tried tried;
+  for (const v1::Canary& canary : plan.canaries()) tried.errors.push_back(TryCanary(canary, outsider));
+  if (plan.give_datagram_socket())
+    tried.datagram_socket = UniqueFd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return tried;
 }
 
 // Restricts this thread meanwhile; the environment of the agent.
@@ -117,9 +126,9 @@ std::vector<std::string> Join(const ShimOptions& options, std::string token) {
   joining.restricted.set_value({restricted.listener.get(), restricted.no_listener});
   if (joining.armed.get_future().get()) {
     watchdog.reset();  // one at a time
-    std::vector<int> errors = TryCanaries(response.plan(), restricted);
+    Tried tried = TryCanaries(response.plan(), restricted);
     watchdog.emplace(Patience());
-    joining.tried.set_value(std::move(errors));
+    joining.tried.set_value(std::move(tried));
     joining.proven.get_future().wait();
   }
   return std::move(restricted.environment);

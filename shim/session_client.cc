@@ -105,10 +105,11 @@ absl::StatusOr<v1::ArmResponse> SessionClient::Arm(int notify_fd, const std::str
   return response;
 }
 
-absl::Status SessionClient::Prove(const std::vector<int>& errors) {
+absl::Status SessionClient::Prove(const std::vector<int>& errors, int datagram_socket) {
   v1::ProveRequest request;
   request.set_token(token_);
   for (const int error : errors) request.add_results()->set_error(error);
+  request.set_datagram_socket(datagram_socket);
   v1::ProveResponse response;
   grpc::ClientContext context;
   SetDeadline(context);

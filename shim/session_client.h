@@ -27,8 +27,8 @@ class SessionClient {
   absl::StatusOr<v1::AttachResponse> Attach(const std::string& namespace_error);
   // notify_fd: a descriptor of this process, or -1 and why there is none.
   absl::StatusOr<v1::ArmResponse> Arm(int notify_fd, const std::string& notify_error);
-  // The errno of each canary of the plan.
-  absl::Status Prove(const std::vector<int>& errors);
+  // The errno of each canary of the plan. datagram_socket: a descriptor of this process, or -1.
+  absl::Status Prove(const std::vector<int>& errors, int datagram_socket);
 
  private:
   std::string token_;

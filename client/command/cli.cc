@@ -263,6 +263,26 @@ void AddStatus(CLI::App& app, Cli& cli) {
   OneOf(status->add_option("--output", cli.status.format, "The same as --json, as a choice"), "table|json");
 }
 
+void AddDebug(CLI::App& app, Cli& cli) {
+  CLI::App* debug = AddVerb(app, cli, "debug", "Show what mechanisms are told of a policy", nullptr);
+  debug->require_subcommand(1);
+  CLI::App* plan =
+      AddVerb(*debug, cli, "network-plan", "Show the nft commands of a session's network backstop", [&cli] {
+        if (!cli.debug.session.empty() && !cli.debug.policies.empty())
+          return cli.context.Fail(kUsage, "debug network-plan: a session and --policy exclude each other");
+        return DebugNetworkPlan(cli.context, cli.debug, false);
+      });
+  plan->add_option("ID", cli.debug.session, "Session; default the newest")->type_name("ID");
+  AddPolicyOption(plan, cli.debug.policies);
+  plan->footer(
+      "Examples:\n  agentmon debug network-plan fix-ci\n  agentmon debug network-plan --policy strict");
+  CLI::App* apply = AddVerb(*debug, cli, "network-apply",
+                            "Make the daemon's nft table anew, and show the commands of this session",
+                            [&cli] { return DebugNetworkPlan(cli.context, cli.debug, true); });
+  apply->add_option("ID", cli.debug.session, "Session; default the newest")->type_name("ID");
+  apply->footer("Root and the administrators' group only.");
+}
+
 void AddCommonOptionsBelow(CLI::App& app, VerbContext& context) {
   for (CLI::App* verb : app.get_subcommands([](CLI::App*) { return true; })) {
     const std::string& name = verb->get_name();
@@ -346,6 +366,7 @@ std::unique_ptr<CLI::App> MakeApp(Cli& cli) {
   AddStatus(*app, cli);
   AddWhy(*app, cli);
   AddPolicy(*app, cli);
+  AddDebug(*app, cli);
   AddCommonOptionsBelow(*app, cli.context);
   app->footer(
       "Exit status: 0 done, 1 the answer is no, 2 wrong usage, 3 the daemon cannot be reached or trusted; "

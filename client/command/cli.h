@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "client/command/attach.h"
+#include "client/command/debug.h"
 #include "client/command/policy.h"
 #include "client/command/run.h"
 #include "client/command/session.h"
@@ -36,6 +37,7 @@ struct Cli {
   StatusOptions status;
   WhyOptions why;
   PolicyOptions policy;
+  DebugOptions debug;
 };
 
 // An option whose value is named A|B|C takes one of these. Descriptions are one sentence; a footer's lines

@@ -236,6 +236,22 @@ absl::Status App::WatchPolicies() {
   return absl::OkStatus();
 }
 
+DebugService::Plans App::NetworkPlans() {
+  DebugService::Plans plans;
+  const absl::Status none = absl::UnavailableError("the kernel judges no connects on this host");
+  plans.of_session = [this, none](uint64_t cgroup_id, bool apply, CoreDone<std::string> done) {
+    SecondLine* second = observation_->second_line();
+    if (second == nullptr) return done(none);
+    second->Plan(cgroup_id, apply, std::move(done));
+  };
+  plans.of_policy = [this, none](const policy::Snapshot& snapshot) -> absl::StatusOr<std::string> {
+    const SecondLine* second = observation_->second_line();
+    if (second == nullptr) return none;
+    return second->PlanOf(snapshot);
+  };
+  return plans;
+}
+
 absl::Status App::StartServer() {
   ASSIGN_OR_RETURN(const gid_t admin, AdminGid(config_.admin_group));
   peers_ = std::make_unique<Peers>(*cgroups_, admin, Peers::Limits());
@@ -244,6 +260,7 @@ absl::Status App::StartServer() {
   services_.push_back(std::make_unique<TimelineService>(*rpc_, *store_, *hub_));
   services_.push_back(std::make_unique<PolicyService>(*rpc_));
   services_.push_back(std::make_unique<HostService>(*rpc_, [this] { return Status(); }));
+  services_.push_back(std::make_unique<DebugService>(*rpc_, NetworkPlans()));
   services_.push_back(std::make_unique<HealthService>(*rpc_));
   std::vector<grpc::Service*> services;
   for (const auto& service : services_) services.push_back(service.get());

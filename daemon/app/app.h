@@ -22,6 +22,7 @@
 #include "daemon/journal/journal_sink.h"
 #include "daemon/policy/policies.h"
 #include "daemon/policy/policy_watcher.h"
+#include "daemon/rpc/debug_service.h"
 #include "daemon/rpc/server.h"
 #include "daemon/rpc/service.h"
 #include "daemon/session/session_manager.h"
@@ -51,6 +52,7 @@ class App {
   absl::Status OpenStore();
   absl::Status StartSessions();
   absl::Status StartServer();
+  DebugService::Plans NetworkPlans();
   absl::Status WatchSignals();
   absl::Status WatchPolicies();
   bool Judge(Decoded* record);

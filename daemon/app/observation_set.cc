@@ -51,6 +51,14 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(
       set->network_ = std::move(*network);
     else
       set->Missing(v1::NETWORK, network.status());
+    if (NetworkGate* gate = set->network_gate(); gate != nullptr) {
+      set->second_line_ =
+          std::make_unique<SecondLine>(SecondLine::Options{instance, base.path(), set->ring_->session_level(),
+                                                           !set->network_->judges_packets()},
+                                       core, clock, *gate);
+    } else {
+      set->missing_[v1::NFLOG] = "it follows the network programs, which judge nothing here";
+    }
     lsm.session_level = set->ring_->session_level();
     auto hooks = LsmProbe::Create(core, std::move(lsm));
     if (hooks.ok())
@@ -123,10 +131,16 @@ void ObservationSet::Start(RecordSink& sink, const Clock& clock, const Resolver:
   unseen_ = std::move(unseen);
   StartOne(v1::PROCESS, process_, sink);
   StartOne(v1::NETWORK, network_, sink);
+  if (network_ == nullptr) second_line_.reset();  // its gate is gone
   // Forks and execs first: who the caller of a file event is, they tell.
   after_drain_ = std::make_unique<AfterDrain>(ring_.get(), sink);
   StartOne(v1::NOTIFY, notify_, *after_drain_);
   StartOne(v1::FANOTIFY, fanotify_, *after_drain_);
+  if (second_line_ != nullptr) {
+    second_line_->Start(*after_drain_, [this](uint64_t cgroup_id, uint64_t packets) {
+      unseen_(cgroup_id, v1::NFLOG, "stopped by nftables beyond the number that is told", packets);
+    });
+  }
   StartNames(clock, resolver);
   StartOne(v1::LSM, lsm_, *after_drain_);
   if (holder_ != nullptr) {
@@ -161,6 +175,21 @@ absl::Status ObservationSet::JudgeUnix(uint64_t cgroup_id) {
 
 void ObservationSet::DropEarlier() {
   if (network_ != nullptr && !keep_earlier_) network_->DropEarlier();
+  if (second_line_ != nullptr) second_line_->Begin();
+}
+
+bool ObservationSet::BacksUpConnects(uint64_t cgroup_id) const {
+  return second_line_ != nullptr && network_ != nullptr && network_->gate()->Stops(cgroup_id);
+}
+
+void ObservationSet::TryBackstop(uint64_t cgroup_id, UniqueFd socket,
+                                 std::function<void(absl::Status)> done) {
+  second_line_->Try(cgroup_id, std::move(socket), std::move(done));
+}
+
+void ObservationSet::WhenBackstopFollows(std::function<void()> done) {
+  if (second_line_ == nullptr) return done();
+  second_line_->Follow(std::move(done));
 }
 
 void ObservationSet::TakeIn() {
@@ -180,6 +209,7 @@ void ObservationSet::RemoveSession(uint64_t cgroup_id) {
   }
   if (ring_ == nullptr) return;
   ring_->Drain();
+  if (second_line_ != nullptr) second_line_->RemoveSession(cgroup_id);
   if (names_ != nullptr) {  // after the connections, which have their names
     name_records_->Drain();
     names_->RemoveSession(cgroup_id);
@@ -434,6 +464,7 @@ std::vector<v1::SourceState> ObservationSet::Sources() const {
   if (network_ != nullptr && !network_->Inactive().empty()) {
     states[1].set_why(absl::StrJoin(network_->Inactive(), "; "));
   }
+  states.push_back(second_line_ != nullptr ? second_line_->State() : StateOf(v1::NFLOG, nullptr));
   if (lsm_ != nullptr) states.push_back(LsmState());
   return states;
 }

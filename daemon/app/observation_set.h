@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/kernel/cgroup.h"
 #include "daemon/app/answer_progress.h"
+#include "daemon/app/second_line.h"
 #include "daemon/attribution/process_tree.h"
 #include "daemon/holder/holder_client.h"
 #include "daemon/probe/bpf_ring.h"
@@ -58,6 +59,8 @@ class ObservationSet : public Observation {
 
   // Null where the kernel judges no connects.
   NetworkGate* network_gate() { return network_ == nullptr ? nullptr : network_->gate(); }
+  // Null where the kernel judges no connects.
+  SecondLine* second_line() { return second_line_.get(); }
   // Null where names are not looked up for sessions; after Start.
   const SessionNames* names() const { return names_.get(); }
   // Once all sessions of an earlier daemon are judged by this one.
@@ -67,6 +70,9 @@ class ObservationSet : public Observation {
   absl::Status JudgeConnects(uint64_t cgroup_id, std::shared_ptr<const policy::Snapshot> snapshot) override;
   absl::Status CanJudgeUnix() const override;
   absl::Status JudgeUnix(uint64_t cgroup_id) override;
+  bool BacksUpConnects(uint64_t cgroup_id) const override;
+  void TryBackstop(uint64_t cgroup_id, UniqueFd socket, std::function<void(absl::Status)> done) override;
+  void WhenBackstopFollows(std::function<void()> done) override;
   void TakeIn() override;
   void RemoveSession(uint64_t cgroup_id) override;
   bool Settled(uint64_t cgroup_id) override;
@@ -124,6 +130,7 @@ class ObservationSet : public Observation {
   std::unique_ptr<HolderClient> holder_;  // goes after the notify probe, which it takes over from
   std::unique_ptr<BpfRing> ring_;
   std::unique_ptr<ProcessProbe> process_;
+  std::unique_ptr<SecondLine> second_line_;  // goes after the network probe, whose gate uses it
   std::unique_ptr<NetworkProbe> network_;
   std::unique_ptr<NotifyProbe> notify_;
   absl::StatusOr<std::shared_ptr<SocketAliases>> aliases_ = absl::UnavailableError("not started");

@@ -27,8 +27,8 @@ struct RedirectedSocket {
   uint32_t pid = 0;  // thread-group id of the process that named it
 };
 
-// Any thread; no call waits for longer than some system calls on maps take. Sessions are named by the id of
-// their cgroup, as records do. A session that the kernel does not judge is NotFound.
+// Any thread; no call but Settle waits for longer than some system calls on maps take. Sessions are named by
+// the id of their cgroup, as records do. A session that the kernel does not judge is NotFound.
 class NameGate {
  public:
   virtual ~NameGate() = default;
@@ -40,6 +40,8 @@ class NameGate {
   // ResourceExhausted: no room; the answer must not go out then.
   virtual absl::Status OpenAddress(uint64_t cgroup_id, absl::string_view name, const policy::Address& address,
                                    int64_t expires_boot_ns) = 0;
+  // Returns when what was opened holds for packets, too (NetworkBackstop); waits 100 ms at most.
+  virtual void Settle(uint64_t cgroup_id) = 0;
   // Takes back what a name opened, for all of its addresses.
   virtual void CloseName(uint64_t cgroup_id, absl::string_view name) = 0;
 

@@ -51,6 +51,46 @@ NetworkGate::~NetworkGate() {
   maps_->LeaveAsIs();
 }
 
+void NetworkGate::SetBackstop(NetworkBackstop* backstop) {
+  absl::MutexLock lock(&mutex_);
+  backstop_ = backstop;
+}
+
+void NetworkGate::Mirror(uint64_t cgroup_id, const Session& session) {
+  if (backstop_ == nullptr) return;
+  const Version& version = session.current;
+  NetworkBackstop::OpenedAddresses opened;
+  for (const auto& [address, names] : session.names) opened[address] = OpenedBy(version, address, names);
+  backstop_->SetPolicy(cgroup_id, {version.stored->policy->number(), version.stored->rules, session.closed},
+                       std::move(opened));
+}
+
+void NetworkGate::MirrorName(uint64_t cgroup_id, const Session& session, const policy::Address& address) {
+  const auto names = session.names.find(address);
+  if (backstop_ == nullptr || names == session.names.end()) return;
+  backstop_->SetName(cgroup_id, address, OpenedBy(session.current, address, names->second));
+}
+
+NetworkBackstop::OpenedAddress NetworkGate::OpenedBy(const Version& version, const policy::Address& address,
+                                                     const std::vector<OpenName>& names) const {
+  NetworkBackstop::OpenedAddress out;
+  const auto list = ListForNames(*version.stored->rules, *version.snapshot, address, names);
+  if (!list.ok()) return out;  // nor could the programs be told
+  out.ports = PortsByName(*list, ListOf(*version.stored->rules, address),
+                          static_cast<uint64_t>(std::max<int64_t>(clock_.BootNs(), 0)));
+  for (const OpenName& name : names) out.until_ns = std::max(out.until_ns, name.until_ns);
+  return out;
+}
+
+void NetworkGate::Settle(uint64_t cgroup_id) {
+  NetworkBackstop* backstop = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    backstop = backstop_;
+  }
+  if (backstop != nullptr) backstop->Settle(cgroup_id);
+}
+
 absl::StatusOr<std::shared_ptr<const NetworkGate::Stored>> NetworkGate::Store(NetworkRules rules) {
   std::string key = rules.Fingerprint();
   std::weak_ptr<const Stored>& known = stored_[key];
@@ -62,7 +102,7 @@ absl::StatusOr<std::shared_ptr<const NetworkGate::Stored>> NetworkGate::Store(Ne
     return policy.status();
   }
   stored->policy = std::move(*policy);
-  stored->rules = std::move(rules);
+  stored->rules = std::make_shared<const NetworkRules>(std::move(rules));
   known = stored;
   return stored;
 }
@@ -73,10 +113,13 @@ absl::Status NetworkGate::SetPolicy(uint64_t cgroup_id, std::shared_ptr<const po
   Sweep();
   const absl::Status done =
       rules.ok() ? SetRules(cgroup_id, std::move(*rules), std::move(snapshot)) : rules.status();
-  if (const auto it = sessions_.find(cgroup_id); !done.ok() && it != sessions_.end()) {
+  const auto it = sessions_.find(cgroup_id);
+  if (it == sessions_.end()) return done;
+  if (!done.ok()) {
     it->second.closed = true;
     Point(it->second);
   }
+  Mirror(cgroup_id, it->second);
   return done;
 }
 
@@ -96,7 +139,7 @@ absl::Status NetworkGate::SetRules(uint64_t cgroup_id, NetworkRules rules,
 
 // The first word of the session's place: what a program sees of all this.
 void NetworkGate::Point(Session& session) {
-  const NetworkRules& rules = session.current.stored->rules;
+  const NetworkRules& rules = *session.current.stored->rules;
   uint32_t flags = session.closed ? AM_NET_SESSION_CLOSED : 0;
   if (!session.opened.empty()) flags |= AM_NET_SESSION_NAMES;
   if (rules.stops) flags |= AM_NET_SESSION_RAW;
@@ -147,6 +190,7 @@ void NetworkGate::RemoveSession(uint64_t cgroup_id) {
   absl::MutexLock lock(&mutex_);
   const auto it = sessions_.find(cgroup_id);
   if (it == sessions_.end()) return;
+  if (backstop_ != nullptr) backstop_->RemoveSession(cgroup_id);
   CloseOpened(it->second);
   maps_->RemoveSession(cgroup_id, it->second.slot);
   Retire(it->second.current.stored);
@@ -163,6 +207,12 @@ bool NetworkGate::Judges(uint64_t cgroup_id) const {
 size_t NetworkGate::sessions() const {
   absl::MutexLock lock(&mutex_);
   return sessions_.size();
+}
+
+bool NetworkGate::Stops(uint64_t cgroup_id) const {
+  absl::MutexLock lock(&mutex_);
+  const auto it = sessions_.find(cgroup_id);
+  return it != sessions_.end() && it->second.current.stored->rules->stops;
 }
 
 size_t NetworkGate::rules_in_use() const {
@@ -191,7 +241,7 @@ absl::StatusOr<std::shared_ptr<NetworkMaps::Opened>> NetworkGate::MakeOpened(
     const std::vector<OpenName>& names) {
   const uint32_t policy = version.stored->policy->number();
   ASSIGN_OR_RETURN(const std::vector<am_net_rule> list,
-                   ListForNames(version.stored->rules, *version.snapshot, address, names));
+                   ListForNames(*version.stored->rules, *version.snapshot, address, names));
   const bool by_name =
       std::any_of(list.begin(), list.end(), [](const am_net_rule& r) { return r.until_ns != 0; });
   if (!by_name) return std::shared_ptr<NetworkMaps::Opened>();
@@ -219,7 +269,7 @@ absl::Status NetworkGate::Publish(uint64_t cgroup_id, Session& session, const po
   }
   const Version& version = session.current;
   ASSIGN_OR_RETURN(std::vector<am_net_rule> list,
-                   ListForNames(version.stored->rules, *version.snapshot, address, names->second));
+                   ListForNames(*version.stored->rules, *version.snapshot, address, names->second));
   ASSIGN_OR_RETURN(std::shared_ptr<NetworkMaps::Run> run,
                    maps_->WriteRun(version.stored->policy->number(), std::move(list)));
   Retire(opened->second->Switch(std::move(run)));
@@ -276,7 +326,10 @@ absl::Status NetworkGate::OpenAddress(uint64_t cgroup_id, absl::string_view name
     names.push_back({*normalised, expires_boot_ns});
   }
   if (published.ok()) published = Publish(cgroup_id, session, reached);
-  if (published.ok()) return published;
+  if (published.ok()) {
+    MirrorName(cgroup_id, session, reached);
+    return published;
+  }
   if (before.empty())
     session.names.erase(reached);
   else
@@ -305,6 +358,7 @@ void NetworkGate::CloseName(uint64_t cgroup_id, absl::string_view name) {
     session.names.erase(address);
     Publish(cgroup_id, session, address).IgnoreError();
   }
+  if (!changed.empty()) Mirror(cgroup_id, session);
 }
 
 absl::Status NetworkGate::SetResolver(uint64_t cgroup_id, const ResolverTarget& target) {
@@ -313,6 +367,7 @@ absl::Status NetworkGate::SetResolver(uint64_t cgroup_id, const ResolverTarget& 
   if (it == sessions_.end()) return NotJudged();
   maps_->SetResolver(it->second.slot, target.v4.bytes.data(), target.v4_port, target.v6.bytes.data(),
                      target.v6_port);
+  if (backstop_ != nullptr) backstop_->SetResolver(cgroup_id, target);
   return absl::OkStatus();
 }
 
@@ -381,6 +436,36 @@ v1::Judgement NetworkGate::Describe(uint64_t cgroup_id, const KernelVerdict& ver
   out.set_enforced(true);
   out.set_mechanism("cgroup_bpf");
   out.set_error(EPERM);
+  return out;
+}
+
+v1::Judgement NetworkGate::DescribePacket(uint64_t cgroup_id, const policy::Subject& subject,
+                                          int error) const {
+  KernelVerdict verdict;
+  verdict.rule = AM_NET_BY_FAILURE;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto it = sessions_.find(cgroup_id);
+    if (it != sessions_.end() && subject.address.has_value()) {
+      const Version& version = it->second.current;
+      const policy::Address address = policy::Reached(*subject.address);
+      absl::Span<const am_net_rule> list = ListOf(*version.stored->rules, address);
+      absl::StatusOr<std::vector<am_net_rule>> by_name = std::vector<am_net_rule>();
+      if (const auto names = it->second.names.find(address); names != it->second.names.end()) {
+        by_name = ListForNames(*version.stored->rules, *version.snapshot, address, names->second);
+        if (by_name.ok()) list = *by_name;
+      }
+      const NetworkAnswer answer =
+          WalkRules(list, subject.port, subject.protocol, static_cast<uint64_t>(clock_.BootNs()));
+      verdict.policy = version.stored->policy->number();
+      verdict.layer = answer.layer;
+      // What is allowed by its address was stopped for its shape.
+      if (!it->second.closed) verdict.rule = answer.denied ? answer.rule : AM_NET_BY_ROUTE;
+    }
+  }
+  v1::Judgement out = Describe(cgroup_id, verdict, subject);
+  out.set_mechanism("nft");
+  out.set_error(error);
   return out;
 }
 

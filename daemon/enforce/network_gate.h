@@ -16,6 +16,7 @@
 #include "common/policy/snapshot.h"
 #include "common/policy/subject.h"
 #include "daemon/enforce/name_gate.h"
+#include "daemon/enforce/network_backstop.h"
 #include "daemon/enforce/network_maps.h"
 #include "daemon/enforce/network_rules.h"
 #include "daemon/event/decode.h"
@@ -31,6 +32,9 @@ class NetworkGate : public NameGate {
   // Sessions that are there still go on being judged as they are now.
   ~NetworkGate() override;
 
+  // Is told what holds for sessions; outlives the gate. Before the first session.
+  void SetBackstop(NetworkBackstop* backstop);
+
   // From now on this is the session's policy: all of it is written first, then switched in one step. Sessions
   // with equal rules share them. On an error a session that is new here stays one that is not judged, and one
   // that was judged is denied everything.
@@ -39,10 +43,14 @@ class NetworkGate : public NameGate {
   void RemoveSession(uint64_t cgroup_id);
   bool Judges(uint64_t cgroup_id) const;
   size_t sessions() const;
+  // The session's policy denies something.
+  bool Stops(uint64_t cgroup_id) const;
 
   // What denied this act, for its event. The policy that was asked may have been switched since.
   v1::Judgement Describe(uint64_t cgroup_id, const KernelVerdict& verdict,
                          const policy::Subject& subject) const;
+  // What denies packets to there by the policy of the moment, for the event of one that the backstop stopped.
+  v1::Judgement DescribePacket(uint64_t cgroup_id, const policy::Subject& subject, int error) const;
   // The policy that was asked; null when it is not known any more.
   std::shared_ptr<const policy::Snapshot> SnapshotOf(uint64_t cgroup_id, uint32_t policy) const;
 
@@ -51,13 +59,14 @@ class NetworkGate : public NameGate {
   void CloseName(uint64_t cgroup_id, absl::string_view name) override;
   absl::Status SetResolver(uint64_t cgroup_id, const ResolverTarget& target) override;
   absl::StatusOr<RedirectedSocket> FindRedirected(uint64_t cookie) const override;
+  void Settle(uint64_t cgroup_id) override;
 
   // For tests.
   size_t rules_in_use() const;
 
  private:
   struct Stored {  // a policy as it lies in the maps
-    NetworkRules rules;
+    std::shared_ptr<const NetworkRules> rules;
     std::shared_ptr<NetworkMaps::Policy> policy;
   };
   struct Version {  // of a session's policy
@@ -95,12 +104,18 @@ class NetworkGate : public NameGate {
   void Prune(Session& session, int64_t now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Retire(std::shared_ptr<const void> what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CloseOpened(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Mirror(uint64_t cgroup_id, const Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MirrorName(uint64_t cgroup_id, const Session& session, const policy::Address& address)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  NetworkBackstop::OpenedAddress OpenedBy(const Version& version, const policy::Address& address,
+                                          const std::vector<OpenName>& names) const;
   void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   const Version* FindVersion(uint64_t cgroup_id, uint32_t policy) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
   const std::shared_ptr<NetworkMaps> maps_ ABSL_GUARDED_BY(mutex_);
   const Clock& clock_;
+  NetworkBackstop* backstop_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::map<std::string, std::weak_ptr<const Stored>> stored_ ABSL_GUARDED_BY(mutex_);  // by fingerprint
   std::map<uint64_t, Session> sessions_ ABSL_GUARDED_BY(mutex_);
   // What programs may still look at, and since when they should not.

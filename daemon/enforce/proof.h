@@ -8,6 +8,9 @@
 
 namespace agentmon {
 
+// Of what stands behind the network rules; it is not among the canaries.
+inline constexpr char kBackstopControl[] = "network_backstop";
+
 // The controls of a plan as they are before anything was tried: inactive, with the reason. Those that this
 // kernel cannot have are among them.
 std::vector<v1::ControlState> ControlsOf(const v1::ShimPlan& plan, int landlock_abi);

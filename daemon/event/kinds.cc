@@ -23,6 +23,6 @@ std::vector<v1::EventKind> KindsByName(absl::string_view name) {
 
 std::string SourceName(v1::Source source) { return absl::AsciiStrToLower(v1::Source_Name(source)); }
 
-bool SourceIsExact(v1::Source source) { return source != v1::FANOTIFY; }
+bool SourceIsExact(v1::Source source) { return source != v1::FANOTIFY && source != v1::NFLOG; }
 
 }  // namespace agentmon

@@ -54,6 +54,8 @@ class NetworkProbe : public Probe {
   // Null where the kernel cannot judge; says why.
   NetworkGate* gate() { return gate_.get(); }
   const absl::Status& enforceable() const { return enforceable_; }
+  // Packets that have a route of their own are dropped.
+  bool judges_packets() const { return packets_.ok(); }
   ProbeStats Stats() const override;
   // One line for each part that this kernel does not run: "unix_connect: not in this kernel (needs 6.7)".
   const std::vector<std::string>& Inactive() const { return inactive_; }

@@ -26,6 +26,7 @@ class GateHost : public ResolverHost {
                     int64_t until_boot_ns) override {
     return gate_.OpenAddress(cgroup_id, name, address, until_boot_ns);
   }
+  void Settle(uint64_t cgroup_id) override { gate_.Settle(cgroup_id); }
   bool IsOwn(const policy::Address& address) override { return own_.Has(address); }
   void OnEvent(uint64_t cgroup_id, const DnsClient& client, int64_t boot_ns, const Event& event) override {
     on_dns_(cgroup_id, client, boot_ns, event);

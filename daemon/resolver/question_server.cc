@@ -208,6 +208,7 @@ bool QuestionServer::Open(const AskedPtr& asked, DnsAnswer& answer, bool from_ho
     answer.Remove(address.address);
     LogWarning("open ", policy::ToString(address.address), " for ", name, ": ", opened.message());
   }
+  if (!answer.addresses().empty()) deps_.host.Settle(asked->session->cgroup_id);
   return all;
 }
 

@@ -148,6 +148,7 @@ class FakeHost : public ResolverHost {
     if (known_.count(port) == 0) return std::nullopt;
     return DnsClient{4711, 1000, *policy::ParseAddress("192.0.2.53"), 53};
   }
+  void Settle(uint64_t) override {}
   absl::Status Open(uint64_t, const std::string& name, const policy::Address& address,
                     int64_t until) override {
     absl::MutexLock lock(&mutex_);

@@ -26,7 +26,7 @@ struct DnsClient {
   uint16_t server_port = 0;
 };
 
-// The resolver's thread calls; nothing here may wait.
+// The resolver's thread calls; nothing here may wait but Settle.
 class ResolverHost {
  public:
   virtual ~ResolverHost() = default;
@@ -36,6 +36,8 @@ class ResolverHost {
   // same name and address is prolonged, never shortened. Holds when it returns.
   virtual absl::Status Open(uint64_t cgroup_id, const std::string& name, const policy::Address& address,
                             int64_t until_boot_ns) = 0;
+  // After Open, before the answer goes out: see NameGate.
+  virtual void Settle(uint64_t cgroup_id) = 0;
   // This host has the address.
   virtual bool IsOwn(const policy::Address& address) = 0;
   // An event of kind DNS, judged; without process, session and source.

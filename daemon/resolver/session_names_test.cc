@@ -22,6 +22,7 @@ class FakeGate : public NameGate {
     opened.push_back(absl::StrCat(cgroup_id, " ", name, " ", policy::ToString(address)));
     return absl::OkStatus();
   }
+  void Settle(uint64_t) override {}
   void CloseName(uint64_t, absl::string_view) override {}
   absl::Status SetResolver(uint64_t, const ResolverTarget& to) override {
     absl::MutexLock lock(&mutex);

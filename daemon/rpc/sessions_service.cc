@@ -62,12 +62,10 @@ grpc::Status SessionsService::Arm(grpc::ServerContext* context, const v1::ArmReq
 grpc::Status SessionsService::Prove(grpc::ServerContext* context, const v1::ProveRequest* request,
                                     v1::ProveResponse* response) {
   return Unary<v1::ProveResponse>(deps_, *context, Access::kAnyone, response, [&](const Caller& caller) {
-    return CallCore<v1::ProveResponse>(deps_.core,
-                                       [this, caller, r = *request]() -> absl::StatusOr<v1::ProveResponse> {
-                                         const absl::Status proven = deps_.manager.Prove(caller, r);
-                                         if (!proven.ok()) return proven;
-                                         return v1::ProveResponse();
-                                       });
+    return CallCoreAsync<v1::ProveResponse>(deps_.core, absl::Seconds(30),
+                                            [this, caller, r = *request](CoreDone<v1::ProveResponse> done) {
+                                              deps_.manager.Prove(caller, r, done);
+                                            });
   });
 }
 

@@ -33,6 +33,14 @@ class Observation {
   virtual absl::Status CanJudgeUnix() const = 0;
   // From now on the kernel refuses them in this cgroup unless its gate was asked. After JudgeConnects.
   virtual absl::Status JudgeUnix(uint64_t cgroup_id) = 0;
+  // Whether something stands behind that for packets that it does not see; its control is `network_backstop`.
+  virtual bool BacksUpConnects(uint64_t cgroup_id) const = 0;
+  // Whether it holds: tried with an IPv4 datagram socket that was made in the session. `done` is called on
+  // the core thread, once, within a second or so.
+  virtual void TryBackstop(uint64_t cgroup_id, UniqueFd socket, std::function<void(absl::Status)> done) = 0;
+  // Calls `done` on the core thread, once, when the backstop has the session's policy of this moment, or a
+  // second later.
+  virtual void WhenBackstopFollows(std::function<void()> done) = 0;
   // Hands on what was recorded so far.
   virtual void TakeIn() = 0;
   // Takes in what was recorded so far, then lifts everything that was added for this cgroup.

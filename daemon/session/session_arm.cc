@@ -36,6 +36,7 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   absl::Status judged;
   if (armed) judged = deps_.observation.JudgeConnects(state->cgroup_id, snapshot);
   state->judges_connects = options.network_backend = armed && judged.ok();
+  state->tries_backstop = state->judges_connects && deps_.observation.BacksUpConnects(state->cgroup_id);
   options.root = root;
   options.landlock_abi = LandlockAbi();
   options.lsm_backend = armed && ActiveSources(state->info).count(v1::LSM) != 0;
@@ -50,6 +51,7 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   options.lsm_canary_file = deps_.lsm_canary_file;
   state->plan = MakeShimPlan(*snapshot, options);
   state->plan.set_ask_exec(armed);
+  state->plan.set_give_datagram_socket(state->tries_backstop);
   state->proof_required = RequiresEnforcement(*snapshot);
   state->info.clear_controls();
   for (v1::ControlState& control : ControlsOf(state->plan, options.landlock_abi)) {
@@ -66,6 +68,12 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
     sockets->set_name(kUnixControl);
     sockets->set_mechanism("notify, cgroup_bpf");
     sockets->set_why(std::string(judges_unix.message()));
+  }
+  if (state->tries_backstop) {
+    v1::ControlState* backstop = state->info.add_controls();
+    backstop->set_name(kBackstopControl);
+    backstop->set_mechanism("nft");
+    backstop->set_why("not tried yet");
   }
   // Until they were tried, what is planned counts.
   std::set<std::string> planned;
@@ -140,12 +148,42 @@ absl::StatusOr<v1::ArmResponse> SessionManager::Arm(const Caller& caller, const 
   return response;
 }
 
-absl::Status SessionManager::Prove(const Caller& caller, const v1::ProveRequest& request) {
-  ASSIGN_OR_RETURN(const StatePtr state, FindAttached(caller, request.token()));
+void SessionManager::Prove(const Caller& caller, const v1::ProveRequest& request,
+                           Done<v1::ProveResponse> done) {
+  const auto found = FindAttached(caller, request.token());
+  if (!found.ok()) return done(found.status());
+  const StatePtr& state = *found;
   if (!state->armed) {
-    return Refusal(absl::StatusCode::kFailedPrecondition, "NOT_ARMED", "this session is not armed yet");
+    return done(Refusal(absl::StatusCode::kFailedPrecondition, "NOT_ARMED", "this session is not armed yet"));
   }
   ForgetToken(state);
+  if (const absl::Status proven = EnterTries(state, request); !proven.ok()) return done(proven);
+  if (!state->tries_backstop) return done(v1::ProveResponse());
+  auto socket = caller.pidfd->TakeFd(request.datagram_socket());
+  if (!socket.ok()) {
+    EnterBackstop(state, WithContext(socket.status(), "take over a socket to try it with"));
+    return done(v1::ProveResponse());
+  }
+  deps_.observation.TryBackstop(state->cgroup_id, *std::move(socket),
+                                [this, alive = alive_, state, done](const absl::Status& holds) {
+                                  if (!*alive) return;
+                                  EnterBackstop(state, holds);
+                                  done(v1::ProveResponse());
+                                });
+}
+
+// The second line is best effort: the session runs without it, and says so.
+void SessionManager::EnterBackstop(const StatePtr& state, const absl::Status& holds) {
+  for (v1::ControlState& control : *state->info.mutable_controls()) {
+    if (control.name() != kBackstopControl) continue;
+    control.set_active(holds.ok());
+    control.set_why(std::string(holds.message()));
+  }
+  deps_.policies.SetControls(state->info.id(), ActiveControls(state->info));
+  Save(state);
+}
+
+absl::Status SessionManager::EnterTries(const StatePtr& state, const v1::ProveRequest& request) {
   // What the tries were stopped by is no doing of the agent's.
   deps_.observation.TakeIn();
   deps_.observation.TakeInStopped();

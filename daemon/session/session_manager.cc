@@ -150,7 +150,8 @@ absl::StatusOr<SessionManager::StatePtr> SessionManager::Make(uid_t uid, v1::Ses
   // A scope begins with a process, so its cgroup comes with that.
   if (origin != v1::Session::WATCH && deps_.scopes == nullptr) RETURN_IF_ERROR(MakeCgroup(state));
   for (const v1::SourceState& source : deps_.observation.Sources()) {
-    if (source.source() == v1::RESOLVER) continue;  // where the policy stops nothing it is not asked
+    // Where the policy stops nothing, these have nothing to do.
+    if (source.source() == v1::RESOLVER || source.source() == v1::NFLOG) continue;
     v1::SourceState* own = state->info.add_sources();
     *own = source;
     own->clear_events();  // of the session from here on
@@ -403,6 +404,11 @@ absl::StatusOr<v1::Session> SessionManager::Get(const Caller& caller, const std:
 absl::StatusOr<std::string> SessionManager::IdOf(const Caller& caller, const std::string& which) const {
   ASSIGN_OR_RETURN(const StatePtr state, Find(caller, which));
   return state->info.id();
+}
+
+absl::StatusOr<uint64_t> SessionManager::CgroupOf(const Caller& caller, const std::string& which) const {
+  ASSIGN_OR_RETURN(const StatePtr state, Find(caller, which));
+  return state->cgroup_id;
 }
 
 std::string SessionManager::SessionOfCgroup(uint64_t cgroup_id) const {

@@ -76,7 +76,7 @@ class SessionManager : public EventSink {
   void Start(const Caller& caller, const v1::StartRequest& request, Done<v1::StartResponse> done);
   void Attach(const Caller& caller, const v1::AttachRequest& request, Done<v1::AttachResponse> done);
   absl::StatusOr<v1::ArmResponse> Arm(const Caller& caller, const v1::ArmRequest& request);
-  absl::Status Prove(const Caller& caller, const v1::ProveRequest& request);
+  void Prove(const Caller& caller, const v1::ProveRequest& request, Done<v1::ProveResponse> done);
   void Adopt(const Caller& caller, const v1::AdoptRequest& request, Done<v1::AdoptResponse> done);
   void StartWatch(const Caller& caller, pid_t pid, Done<v1::Session> done);
   void EndWatch(const std::string& id);
@@ -90,6 +90,8 @@ class SessionManager : public EventSink {
   absl::StatusOr<v1::Session> Get(const Caller& caller, const std::string& which) const;
   // The id that `which` means, as in Get.
   absl::StatusOr<std::string> IdOf(const Caller& caller, const std::string& which) const;
+  // The kernel's number of its cgroup.
+  absl::StatusOr<uint64_t> CgroupOf(const Caller& caller, const std::string& which) const;
   size_t running() const { return sessions_.size(); }
   // For sessions that start from now on.
   void SetSessionsPerUid(size_t limit) { limits_.sessions_per_uid = limit; }
@@ -144,6 +146,8 @@ class SessionManager : public EventSink {
                     absl::Status moved, const Done<v1::AttachResponse>& done);
   absl::Status CanJudgeUnix(const SessionState& state) const;
   void PlanShim(const StatePtr& state, bool root);
+  absl::Status EnterTries(const StatePtr& state, const v1::ProveRequest& request);
+  void EnterBackstop(const StatePtr& state, const absl::Status& holds);
   absl::StatusOr<StatePtr> FindAttached(const Caller& caller, const std::string& token) const;
   void ForgetToken(const StatePtr& state);
   absl::Status AddMounts(const StatePtr& state, pid_t pid);

@@ -40,6 +40,7 @@ struct SessionManager::SessionState {
   bool judges_connects = false;  // the kernel, by the session's policy
   bool proof_required = false;   // no agent without it
   pid_t client_pid = 0;          // of who asked for it
+  bool tries_backstop = false;   // when it proves its controls
   UniqueFd client;               // pidfd of who asked for it, watched until its first process comes
   bool attaching = false;        // the migration is under way
   bool populated_once = false;

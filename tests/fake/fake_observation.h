@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -22,6 +23,9 @@ class FakeObservation : public Observation {
   }
   absl::Status CanJudgeUnix() const override { return absl::UnavailableError("a fake"); }
   absl::Status JudgeUnix(uint64_t) override { return CanJudgeUnix(); }
+  bool BacksUpConnects(uint64_t) const override { return backstop.has_value(); }
+  void TryBackstop(uint64_t, UniqueFd, std::function<void(absl::Status)> done) override { done(*backstop); }
+  void WhenBackstopFollows(std::function<void()> done) override { done(); }
   void TakeIn() override {}
   void RemoveSession(uint64_t cgroup_id) override { sessions.erase(cgroup_id); }
   bool Settled(uint64_t) override { return settled; }
@@ -57,6 +61,7 @@ class FakeObservation : public Observation {
   }
 
   absl::Status add_session, add_mounts, judge_connects;
+  std::optional<absl::Status> backstop;  // none: there is none
   std::map<uint64_t, std::shared_ptr<const policy::Snapshot>> judged;
   bool watch_ended = false;
   bool settled = true;
