@@ -25,7 +25,7 @@ struct qstr {
       unsigned int len;
     };
   };
-  const unsigned char* name;
+  const unsigned char *name;
 };
 
 struct super_block {
@@ -36,34 +36,34 @@ struct super_block {
 struct inode {
   unsigned short i_mode;
   unsigned long i_ino;
-  struct super_block* i_sb;
+  struct super_block *i_sb;
 };
 
 struct dentry {
-  struct dentry* d_parent;
+  struct dentry *d_parent;
   struct qstr d_name;
-  struct inode* d_inode;
+  struct inode *d_inode;
 };
 
 struct vfsmount {
-  struct dentry* mnt_root;
+  struct dentry *mnt_root;
 };
 
 struct mount {
-  struct mount* mnt_parent;
-  struct dentry* mnt_mountpoint;
+  struct mount *mnt_parent;
+  struct dentry *mnt_mountpoint;
   struct vfsmount mnt;
-  struct mnt_namespace* mnt_ns;
+  struct mnt_namespace *mnt_ns;
 };
 
 struct path {
-  struct vfsmount* mnt;
-  struct dentry* dentry;
+  struct vfsmount *mnt;
+  struct dentry *dentry;
 };
 
 struct file {
   struct path f_path;
-  struct inode* f_inode;
+  struct inode *f_inode;
   unsigned int f_mode;
   unsigned int f_flags;
 };
@@ -82,12 +82,12 @@ struct kernfs_node {
 
 struct cgroup {
   int level;
-  struct kernfs_node* kn;
-  struct cgroup* ancestors[];
+  struct kernfs_node *kn;
+  struct cgroup *ancestors[];
 };
 
 struct css_set {
-  struct cgroup* dfl_cgrp;
+  struct cgroup *dfl_cgrp;
 };
 
 struct ns_common {
@@ -99,7 +99,7 @@ struct mnt_namespace {
 };
 
 struct nsproxy {
-  struct mnt_namespace* mnt_ns;
+  struct mnt_namespace *mnt_ns;
 };
 
 struct cred {
@@ -127,45 +127,45 @@ struct sched_entity {
 struct task_struct {
   unsigned int flags;
   struct sched_entity se;
-  struct mm_struct* mm;
+  struct mm_struct *mm;
   int exit_code;
   int pid;
   int tgid;
-  struct task_struct* real_parent;
+  struct task_struct *real_parent;
   struct list_head children;
   struct list_head sibling;
-  struct task_struct* group_leader;
+  struct task_struct *group_leader;
   struct list_head thread_node;
   unsigned long long start_boottime;
-  const struct cred* real_cred;
-  struct fs_struct* fs;
-  struct signal_struct* signal;
-  struct css_set* cgroups;
-  struct nsproxy* nsproxy;
+  const struct cred *real_cred;
+  struct fs_struct *fs;
+  struct signal_struct *signal;
+  struct css_set *cgroups;
+  struct nsproxy *nsproxy;
 };
 
 struct linux_binprm {
-  struct file* file;
+  struct file *file;
   int argc;
-  const char* filename;
-  const char* interp;
+  const char *filename;
+  const char *interp;
   unsigned int interp_flags;
 };
 
 struct seq_file;
 
 struct bpf_iter_meta {
-  struct seq_file* seq;
+  struct seq_file *seq;
 };
 
 struct bpf_iter__task {
-  struct bpf_iter_meta* meta;
-  struct task_struct* task;
+  struct bpf_iter_meta *meta;
+  struct task_struct *task;
 };
 
 struct bpf_iter__cgroup {
-  struct bpf_iter_meta* meta;
-  struct cgroup* cgroup;
+  struct bpf_iter_meta *meta;
+  struct cgroup *cgroup;
 };
 
 struct sock {
@@ -174,7 +174,7 @@ struct sock {
 };
 
 struct socket {
-  struct sock* sk;
+  struct sock *sk;
 };
 
 struct sockaddr_un {
@@ -187,9 +187,9 @@ struct unix_address {
 };
 
 struct unix_sock {
-  struct unix_address* addr;
+  struct unix_address *addr;
   struct path path;
-  struct sock* peer;
+  struct sock *peer;
 };
 
 #ifdef __TARGET_ARCH_x86
@@ -201,7 +201,7 @@ struct pt_regs {
 struct tcp_sock;
 
 struct bpf_sock_addr_kern {
-  struct sockaddr* uaddr;
+  struct sockaddr *uaddr;
   unsigned int uaddrlen;
 };
 

@@ -1,5 +1,5 @@
-/* What all programs on the hooks of security modules share: maps, whose process it is, work areas, and the
- * way from an act to its verdict. A process outside of sessions pays one look-up. */
+/* What all programs on the hooks of security modules share: maps, whose process it is, work areas, and the way
+ * from an act to its verdict. A process outside of sessions pays one look-up. */
 #ifndef AGENTMON_BPF_LSM_BPF_H
 #define AGENTMON_BPF_LSM_BPF_H
 
@@ -108,8 +108,8 @@ struct lsm_scratch {
   am_u32 verdict, name_bytes;
   am_u32 error; /* that the act ends with */
   am_u64 name_at;
-  am_u8 text[NAME_MAX + 1 + 8];          /* what is hashed */
-  am_u8 name[NAME_MAX + 1];              /* the last segment of the path */
+  am_u8 text[NAME_MAX + 1 + 8]; /* what is hashed */
+  am_u8 name[NAME_MAX + 1];     /* the last segment of the path */
   am_u64 affix_hash[2 * AM_LSM_LENGTHS]; /* ends, then starts; 0 = none */
   am_u64 state[AM_LSM_NAME_WORDS];       /* of a name's patterns */
   am_u64 name_from, name_count;          /* in text_of_name */
@@ -124,7 +124,7 @@ struct {
   __type(value, struct lsm_scratch);
 } lsm_scratches SEC(".maps");
 
-static __always_inline const struct am_lsm_node* am_lsm_find(am_u32 policy, am_u32 kind, am_u64 hash) {
+static __always_inline const struct am_lsm_node *am_lsm_find(am_u32 policy, am_u32 kind, am_u64 hash) {
   struct am_lsm_key key = {.hash = hash, .policy = policy, .kind = kind};
   return bpf_map_lookup_elem(&lsm_nodes, &key);
 }
@@ -132,16 +132,16 @@ static __always_inline const struct am_lsm_node* am_lsm_find(am_u32 policy, am_u
 #include "lsm_judge.h"
 
 static __always_inline void count_lsm_lost(am_u32 what) {
-  am_u64* count = bpf_map_lookup_elem(&lsm_lost, &what);
+  am_u64 *count = bpf_map_lookup_elem(&lsm_lost, &what);
   if (count) __sync_fetch_and_add(count, 1);
 }
 
 struct lsm_run {
-  struct lsm_scratch* s;
+  struct lsm_scratch *s;
 };
 
-static long __attribute__((unused)) lsm_layer_step(am_u32 index, struct lsm_run* run) {
-  struct lsm_scratch* s = run->s;
+static long __attribute__((unused)) lsm_layer_step(am_u32 index, struct lsm_run *run) {
+  struct lsm_scratch *s = run->s;
   am_u32 answer;
   if (index >= s->policy.layers) return 1;
   answer = am_lsm_layer(&s->policy, &s->judge, index);
@@ -149,22 +149,22 @@ static long __attribute__((unused)) lsm_layer_step(am_u32 index, struct lsm_run*
   return answer != AM_LSM_PASS;
 }
 
-static __always_inline int lsm_refuse_deep(struct lsm_scratch* s) {
+static __always_inline int lsm_refuse_deep(struct lsm_scratch *s) {
   s->judge.layer = AM_LSM_TOO_DEEP;
   s->judge.rank = AM_LSM_NO_RULE;
   return AM_LSM_DENY;
 }
 
 /* Of the policy in the scratch: lsm_object.bpf.h or lsm_name.bpf.h has it, and an object uses one of them. */
-static int lsm_judge_act(struct lsm_scratch* s);
+static int lsm_judge_act(struct lsm_scratch *s);
 
 /* What is allowed by entries that were taken away meanwhile is judged again: an old policy's entries go only
  * after the session's pointer has been switched. */
-static long lsm_attempt(am_u32 index, struct lsm_run* run) {
-  struct lsm_scratch* s = run->s;
+static long lsm_attempt(am_u32 index, struct lsm_run *run) {
+  struct lsm_scratch *s = run->s;
   am_u64 id = s->rec.h.cgroup_id;
-  struct am_lsm_session* session = bpf_map_lookup_elem(&lsm_sessions, &id);
-  struct am_lsm_policy* policy;
+  struct am_lsm_session *session = bpf_map_lookup_elem(&lsm_sessions, &id);
+  struct am_lsm_policy *policy;
   am_u32 used;
   s->verdict = AM_LSM_PASS;
   if (!session) return 1;
@@ -188,7 +188,7 @@ static long lsm_attempt(am_u32 index, struct lsm_run* run) {
   return 0;
 }
 
-static __always_inline int lsm_decide(struct lsm_scratch* s) {
+static __always_inline int lsm_decide(struct lsm_scratch *s) {
   struct lsm_run run = {.s = s};
   bpf_loop(4, lsm_attempt, &run, 0);
   return s->verdict == AM_LSM_DENY;
@@ -199,7 +199,7 @@ static __always_inline int lsm_decide(struct lsm_scratch* s) {
 /* The id of the session's cgroup, 0 for a process that is in none that is enforced here. */
 static __always_inline am_u64 lsm_session(void) {
   am_u32 zero = 0;
-  struct am_lsm_config* config = bpf_map_lookup_elem(&lsm_config, &zero);
+  struct am_lsm_config *config = bpf_map_lookup_elem(&lsm_config, &zero);
   am_u64 id;
   if (!config) return 0;
   id = bpf_get_current_ancestor_cgroup_id(config->session_level);
@@ -211,17 +211,17 @@ struct lsm_claim {
   am_u32 got;
 };
 
-static long lsm_claim_step(am_u32 index, struct lsm_claim* claim) {
+static long lsm_claim_step(am_u32 index, struct lsm_claim *claim) {
   am_u32 slot = claim->cpu * 4 + index;
-  struct lsm_scratch* s = bpf_map_lookup_elem(&lsm_scratches, &slot);
+  struct lsm_scratch *s = bpf_map_lookup_elem(&lsm_scratches, &slot);
   if (!s || __sync_val_compare_and_swap(&s->busy, 0, 1)) return 0;
   claim->got = slot + 1;
   return 1;
 }
 
-static __always_inline struct lsm_scratch* lsm_take(am_u64 session) {
+static __always_inline struct lsm_scratch *lsm_take(am_u64 session) {
   struct lsm_claim claim = {.cpu = bpf_get_smp_processor_id()};
-  struct lsm_scratch* s;
+  struct lsm_scratch *s;
   am_u32 slot;
   bpf_loop(4, lsm_claim_step, &claim, 0);
   slot = claim.got - 1;
@@ -235,13 +235,13 @@ static __always_inline struct lsm_scratch* lsm_take(am_u64 session) {
   return s;
 }
 
-static __always_inline void lsm_give_back(struct lsm_scratch* s) {
+static __always_inline void lsm_give_back(struct lsm_scratch *s) {
   barrier();
-  *(volatile am_u32*)&s->busy = 0;
+  *(volatile am_u32 *)&s->busy = 0;
 }
 
 /* The record of what was stopped. */
-static __always_inline void lsm_begin_record(struct lsm_scratch* s) {
+static __always_inline void lsm_begin_record(struct lsm_scratch *s) {
   am_u64 session = s->rec.h.cgroup_id;
   fill_header(&s->rec.h, bpf_get_current_task_btf(), SOURCE_LSM, AM_DENIED, 0);
   s->rec.h.cgroup_id = session;
@@ -251,7 +251,7 @@ static __always_inline void lsm_begin_record(struct lsm_scratch* s) {
   s->rec.error = s->error;
 }
 
-static __always_inline void lsm_send_record(struct lsm_scratch* s, am_u64 length) {
+static __always_inline void lsm_send_record(struct lsm_scratch *s, am_u64 length) {
   am_u64 size = sizeof(s->rec) + length;
   s->rec.h.size = size;
   barrier_var(size);

@@ -17,11 +17,11 @@
 #define AM_LSM_POLICIES_MAX 8192u
 #define AM_LSM_RING_BYTES (1u << 20)
 /* Patterns on whole names; powers of two. */
-#define AM_LSM_NAME_WORDS 64u   /* of 64 positions each */
-#define AM_LSM_NAME_CELLS 4096u /* words, for each class of bytes that patterns tell apart */
+#define AM_LSM_NAME_WORDS 64u     /* of 64 positions each */
+#define AM_LSM_NAME_CELLS 4096u   /* words, for each class of bytes that patterns tell apart */
 #define AM_LSM_NAME_PATTERNS 256u
-#define AM_LSM_NAME_BYTES 1024u     /* of a name; a longer one is refused */
-#define AM_LSM_NAME_ENDS 3u         /* positions where a pattern may end */
+#define AM_LSM_NAME_BYTES 1024u   /* of a name; a longer one is refused */
+#define AM_LSM_NAME_ENDS 3u       /* positions where a pattern may end */
 #define AM_LSM_TOO_DEEP 0xffffffffu /* am_denied.layer: deeper than AM_LSM_DEPTH */
 #define AM_LSM_OUTSIDE 0xfffffffeu  /* am_denied.layer: of no policy, what would reach out of the session */
 #define AM_LSM_NO_RULE 0x1fffffffu  /* am_denied.rank: the layer's default */
@@ -79,9 +79,9 @@ struct am_lsm_policy {
   am_u32 socket_operations;
   am_u32 pad;
   am_u32 defaults[AM_LSM_LAYERS];
-  am_u32 layer[AM_LSM_LAYERS];                          /* its number in the snapshot */
+  am_u32 layer[AM_LSM_LAYERS]; /* its number in the snapshot */
   am_u8 suffix[AM_LSM_LENGTHS], prefix[AM_LSM_LENGTHS]; /* lengths, 0 ends */
-  am_u64 signals[AM_LSM_TARGETS];                       /* that are stopped: bit N - 1 = signal N */
+  am_u64 signals[AM_LSM_TARGETS]; /* that are stopped: bit N - 1 = signal N */
 };
 
 struct am_lsm_session {
@@ -127,7 +127,7 @@ struct am_lsm_names {
   am_u32 words;
   am_u32 patterns;
   am_u8 class_of[256];
-  am_u64 cell[AM_LSM_NAME_CELLS]; /* class * words + word: positions that a byte of the class may enter */
+  am_u64 cell[AM_LSM_NAME_CELLS];   /* class * words + word: positions that a byte of the class may enter */
   am_u64 start[AM_LSM_NAME_WORDS];
   am_u64 within[AM_LSM_NAME_WORDS]; /* positions that take more bytes, but no slash */
   am_u64 across[AM_LSM_NAME_WORDS]; /* any byte */
@@ -151,7 +151,7 @@ struct am_lsm_judge {
  * processes an am_key. */
 struct am_denied {
   struct am_header h;
-  am_u32 kind;       /* agentmon.v1.EventKind */
+  am_u32 kind; /* agentmon.v1.EventKind */
   am_u32 open_flags; /* of sockets: 1 = datagrams; of signals their number */
   am_u32 policy;
   am_u32 layer; /* in the policy's snapshot */

@@ -1,5 +1,4 @@
-/* Verdicts on whole names: of sockets. What a name is tried against is one automaton for all patterns of a
- * policy. */
+/* Verdicts on whole names: of sockets. What a name is tried against is one automaton for all patterns of a policy. */
 #ifndef AGENTMON_BPF_LSM_NAME_BPF_H
 #define AGENTMON_BPF_LSM_NAME_BPF_H
 
@@ -7,17 +6,17 @@
 #include "lsm_names.h"
 
 struct lsm_name_run {
-  struct lsm_scratch* s;
-  const struct am_lsm_names* names;
+  struct lsm_scratch *s;
+  const struct am_lsm_names *names;
 };
 
 /* Written from its end to its start, since a walk goes from the object to the root. */
-static long lsm_text_step(am_u32 index, struct lsm_name_run* run) {
-  struct lsm_scratch* s = run->s;
-  struct dentry* dentry = (void*)s->path.dentry;
-  struct vfsmount* vfsmount = (void*)s->path.vfsmount;
-  struct dentry* parent = BPF_CORE_READ(dentry, d_parent);
-  const unsigned char* name;
+static long lsm_text_step(am_u32 index, struct lsm_name_run *run) {
+  struct lsm_scratch *s = run->s;
+  struct dentry *dentry = (void *)s->path.dentry;
+  struct vfsmount *vfsmount = (void *)s->path.vfsmount;
+  struct dentry *parent = BPF_CORE_READ(dentry, d_parent);
+  const unsigned char *name;
   am_u64 length, at;
   if ((am_u64)BPF_CORE_READ(vfsmount, mnt_root) == (am_u64)dentry) return !cross_mount(&s->path);
   if (parent == dentry) return 1;
@@ -37,7 +36,7 @@ static long lsm_text_step(am_u32 index, struct lsm_name_run* run) {
 }
 
 /* The text of a path. It ends where text_of_name does. */
-static __always_inline void lsm_name_of_path(struct lsm_scratch* s, struct path* path) {
+static __always_inline void lsm_name_of_path(struct lsm_scratch *s, struct path *path) {
   struct lsm_name_run run = {.s = s};
   s->path.dentry = (am_u64)BPF_CORE_READ(path, dentry);
   s->path.vfsmount = (am_u64)BPF_CORE_READ(path, mnt);
@@ -47,21 +46,21 @@ static __always_inline void lsm_name_of_path(struct lsm_scratch* s, struct path*
   s->name_count = AM_LSM_NAME_BYTES - s->name_from;
 }
 
-static long lsm_byte_step(am_u32 index, struct lsm_name_run* run) {
-  struct lsm_scratch* s = run->s;
+static long lsm_byte_step(am_u32 index, struct lsm_name_run *run) {
+  struct lsm_scratch *s = run->s;
   if (index >= s->name_count) return 1;
   am_lsm_names_step(s->state, run->names, s->text_of_name[(s->name_from + index) & (AM_LSM_NAME_BYTES - 1)]);
   return 0;
 }
 
-static long lsm_pattern_step(am_u32 index, struct lsm_name_run* run) {
-  const struct am_lsm_pattern* pattern = &run->names->pattern[index & (AM_LSM_NAME_PATTERNS - 1)];
+static long lsm_pattern_step(am_u32 index, struct lsm_name_run *run) {
+  const struct am_lsm_pattern *pattern = &run->names->pattern[index & (AM_LSM_NAME_PATTERNS - 1)];
   if (index >= run->names->patterns) return 1;
   am_lsm_add(&run->s->judge, &pattern->match, am_lsm_names_match(run->s->state, pattern));
   return 0;
 }
 
-static __noinline int lsm_judge_act(struct lsm_scratch* s) {
+static __noinline int lsm_judge_act(struct lsm_scratch *s) {
   struct lsm_name_run run = {.s = s};
   struct lsm_run layers = {.s = s};
   am_u32 id;
@@ -79,7 +78,7 @@ static __noinline int lsm_judge_act(struct lsm_scratch* s) {
   return s->verdict;
 }
 
-static __noinline int lsm_tell_name(struct lsm_scratch* s) {
+static __noinline int lsm_tell_name(struct lsm_scratch *s) {
   am_u64 length, from;
   if (!s) return 0;
   lsm_begin_record(s);
@@ -89,8 +88,7 @@ static __noinline int lsm_tell_name(struct lsm_scratch* s) {
   if (length > AM_LSM_NAME_BYTES) length = AM_LSM_NAME_BYTES;
   if (from + length > AM_LSM_NAME_BYTES) length = AM_LSM_NAME_BYTES - from;
   barrier_var(length);
-  if (length > AM_LSM_NAME_BYTES || bpf_probe_read_kernel(s->data, length, s->text_of_name + from))
-    length = 0;
+  if (length > AM_LSM_NAME_BYTES || bpf_probe_read_kernel(s->data, length, s->text_of_name + from)) length = 0;
   s->rec.path_len = length;
   s->rec.new_path_len = 0;
   lsm_send_record(s, length);

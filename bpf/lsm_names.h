@@ -1,13 +1,13 @@
-/* Patterns on a whole name as one automaton: the same code in the kernel and in the test that compares it
- * with the policy engine. A pattern is a row of positions, and each position a bit. A set bit says that the
- * name so far is matched up to there. Each byte moves all bits at once, whatever the number of patterns. */
+/* Patterns on a whole name as one automaton: the same code in the kernel and in the test that compares it with the
+ * policy engine. A pattern is a row of positions, and each position a bit. A set bit says that the name so far is
+ * matched up to there. Each byte moves all bits at once, whatever the number of patterns. */
 #ifndef AGENTMON_BPF_LSM_NAMES_H
 #define AGENTMON_BPF_LSM_NAMES_H
 
 #include "lsm_judge.h"
 
 /* What a byte may enter: the position behind a set bit, or one behind such that may be left out. */
-AM_SIP_INLINE void am_lsm_names_step(am_u64* state, const struct am_lsm_names* names, am_u8 byte) {
+AM_SIP_INLINE void am_lsm_names_step(am_u64 *state, const struct am_lsm_names *names, am_u8 byte) {
   am_u64 words = names->words, row = names->class_of[byte] * words;
   am_u64 slash = 0 - (am_u64)(byte == '/'), tail = 0 - (am_u64)((byte & 0xc0) == 0x80);
   am_u64 one = 0, two = 0, three = 0; /* what the word before hands over */
@@ -27,7 +27,7 @@ AM_SIP_INLINE void am_lsm_names_step(am_u64* state, const struct am_lsm_names* n
 }
 
 /* 1 when the name that ends here is one of the pattern. */
-AM_SIP_INLINE am_u32 am_lsm_names_match(const am_u64* state, const struct am_lsm_pattern* pattern) {
+AM_SIP_INLINE am_u32 am_lsm_names_match(const am_u64 *state, const struct am_lsm_pattern *pattern) {
   am_u64 found = 0;
   for (am_u32 back = 0; back < AM_LSM_NAME_ENDS; back++) {
     am_u32 at = pattern->end - back;
