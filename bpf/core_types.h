@@ -154,8 +154,38 @@ struct bpf_iter__cgroup {
   struct cgroup *cgroup;
 };
 
+struct sock_common {
+  unsigned char skc_state;
+};
+
+struct sock_cgroup_data {
+  struct cgroup *cgroup;
+};
+
 struct sock {
+  struct sock_common __sk_common;
+  struct sock_cgroup_data sk_cgrp_data;
   int sk_err;
+  unsigned short sk_type;
+};
+
+struct sockaddr_un {
+  unsigned short sun_family;
+};
+
+struct unix_address {
+  int len;
+  struct sockaddr_un name[0];
+};
+
+struct unix_sock {
+  struct unix_address *addr;
+  struct path path;
+};
+
+struct bpf_iter__unix {
+  struct bpf_iter_meta *meta;
+  struct unix_sock *unix_sk;
 };
 
 struct tcp_sock;
