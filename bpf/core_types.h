@@ -168,7 +168,17 @@ struct bpf_iter__cgroup {
   struct cgroup *cgroup;
 };
 
+struct sock_common {
+  unsigned char skc_state;
+};
+
+struct sock_cgroup_data {
+  struct cgroup *cgroup;
+};
+
 struct sock {
+  struct sock_common __sk_common;
+  struct sock_cgroup_data sk_cgrp_data;
   int sk_err;
   unsigned short sk_type;
 };
@@ -190,6 +200,11 @@ struct unix_sock {
   struct unix_address *addr;
   struct path path;
   struct sock *peer;
+};
+
+struct bpf_iter__unix {
+  struct bpf_iter_meta *meta;
+  struct unix_sock *unix_sk;
 };
 
 #ifdef __TARGET_ARCH_x86

@@ -185,6 +185,14 @@ struct am_unix_permit {
   am_u8 name[112];
 };
 
+struct am_own_socket { /* a unix socket that a process of a session serves, under a name */
+  am_u64 cgroup_id;    /* of the session */
+  am_u64 ino;          /* of its file, 0 = abstract */
+  am_u32 dev;          /* as the kernel has it: major << 20 | minor */
+  am_u32 name_len;     /* of an abstract one, without the NUL in front */
+  am_u8 name[112];
+};
+
 struct am_verified {       /* a session whose execs need permits */
   am_u64 lenient_until_ns; /* CLOCK_BOOTTIME: before, one without a permit passes */
 };
@@ -219,6 +227,7 @@ AM_ABI_ASSERT(struct am_sock_result, 96);
 AM_ABI_ASSERT(struct am_unix, 64);
 AM_ABI_ASSERT(struct am_permit, 32);
 AM_ABI_ASSERT(struct am_unix_permit, 144);
+AM_ABI_ASSERT(struct am_own_socket, 136);
 AM_ABI_ASSERT(struct am_verified, 8);
 AM_ABI_ASSERT(struct am_key, 16);
 AM_ABI_ASSERT(struct am_task, 48);
