@@ -8,6 +8,7 @@ char LICENSE[] SEC("license") = "GPL";
 #define SUN_PATH_OFFSET 2 /* in sockaddr_un */
 #define SUN_PATH_MAX 108
 #define SOCK_DGRAM 2
+#define TCP_LISTEN 10 /* <net/tcp_states.h> */
 
 /* 0: nobody could reach it by a name; a pair, or one that is handed on by descriptor. */
 static __always_inline int name_of_socket(struct lsm_scratch *s, struct unix_sock *peer) {
@@ -32,11 +33,21 @@ static __always_inline int name_of_socket(struct lsm_scratch *s, struct unix_soc
   return 1;
 }
 
+/* Whoever made it confined itself: rules are about what lies outside of the session. A socket that accept(2) returns was
+ * made by its client, so of connections only those that listen count. */
+static __always_inline int is_own(struct sock *peer, am_u64 session) {
+  am_u32 zero = 0;
+  struct am_lsm_config *config = bpf_map_lookup_elem(&lsm_config, &zero);
+  if (!config) return 0;
+  if (BPF_CORE_READ(peer, sk_type) != SOCK_DGRAM && BPF_CORE_READ(peer, __sk_common.skc_state) != TCP_LISTEN) return 0;
+  return cgroup_ancestor_id(BPF_CORE_READ(peer, sk_cgrp_data.cgroup), config->session_level) == session;
+}
+
 static __always_inline int judge_socket(struct sock *peer, am_u32 asked) {
   am_u64 session = lsm_session();
   struct lsm_scratch *s;
   int refused = 0;
-  if (!session || !peer) return 0;
+  if (!session || !peer || is_own(peer, session)) return 0;
   s = lsm_take(session);
   if (!s) return -EACCES;
   s->asked = asked;

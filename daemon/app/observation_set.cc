@@ -74,7 +74,8 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(
   if (set->process_ != nullptr) notify.verifier = set->process_->verifier();
   set->aliases_ = SocketAliases::Create(unix_options.directory);
   if (set->network_ != nullptr && set->network_->unix_permits() != nullptr && set->aliases_.ok())
-    notify.unix_means = {set->network_->unix_permits(), *set->aliases_, unix_options.canary};
+    notify.unix_means = {set->network_->unix_permits(), *set->aliases_, set->OwnSockets(),
+                         unix_options.canary};
   if (set->holder_ != nullptr) {
     notify.shared = &set->holder_->shared();
     set->notify_ = std::make_unique<NotifyProbe>(core, notify);
@@ -90,6 +91,13 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(
 ObservationSet::~ObservationSet() {
   *alive_ = false;
   if (holder_ != nullptr) core_.UnwatchFd(holder_->fd());
+}
+
+std::shared_ptr<UnixOwner> ObservationSet::OwnSockets() const {
+  auto owner = UnixOwner::Create(ring_->session_level());
+  if (owner.ok()) return *std::move(owner);
+  LogWarning("sockets that a session serves itself are judged like others: ", owner.status().message());
+  return nullptr;
 }
 
 void ObservationSet::Missing(v1::Source source, absl::Status status) {

@@ -122,6 +122,7 @@ class ObservationSet : public Observation {
   void RemoveGroup(uint64_t cgroup_id);
   void CountUnseen(uint64_t cgroup_id, absl::string_view why, uint64_t calls);
   void VerifyExecs(uint64_t cgroup_id, absl::Duration lenient);
+  std::shared_ptr<UnixOwner> OwnSockets() const;
   void Missing(v1::Source source, absl::Status status);
   v1::SourceState StateOf(v1::Source source, const Probe* probe) const;
 

@@ -54,6 +54,7 @@ struct UnixBroker::Call {
   UnixOutcome& outcome;
   am_unix_permit permit;
   bool permitted = false;
+  const struct stat* file = nullptr;  // of the socket; null: an abstract one
 
   void Permit(absl::string_view name) {
     permit.length = static_cast<uint32_t>(name.size());
@@ -66,14 +67,26 @@ struct UnixBroker::Call {
   }
 };
 
-bool UnixBroker::Stops(Call& call, const std::string& path) {
+bool UnixBroker::IsOwn(const Call& call) const {
+  if (means_.owner == nullptr) return false;
+  const uint64_t session = call.permit.cgroup_id;
+  return call.file != nullptr
+             ? means_.owner->IsOwn(session, *call.file)
+             : means_.owner->IsOwnAbstract(session, absl::string_view(call.asked.name).substr(1));
+}
+
+bool UnixBroker::Stops(Call& call, const std::string& path) const {
   call.outcome.event.mutable_unix()->set_path(path);
   const uint32_t operation =
       call.call.act == SocketAct::kConnect ? policy::kUnixConnect : policy::kUnixSendto;
   Gate::Answer answer = call.gate.Unix(operation, path);
+  if (answer.stop && IsOwn(call)) {
+    answer = Gate::Answer();
+    call.outcome.event.mutable_judgement()->set_decision(v1::ALLOW);
+  }
   call.outcome.stopped = answer.stop;
   call.outcome.judgement = std::move(answer.judgement);
-  return answer.stop;
+  return call.outcome.stopped;
 }
 
 UnixOutcome UnixBroker::Handle(const SocketCall& call, const seccomp_notif& request, uint64_t cgroup_id,
@@ -131,6 +144,7 @@ void UnixBroker::JudgePath(Call& call) {
     call.outcome.event.mutable_unix()->set_path(base.error == 0 ? AskedPath(base) : call.asked.name);
     return call.Fail(object.error);
   }
+  call.file = &object.st;
   if (Stops(call, object.path)) return;
   if (S_ISSOCK(object.st.st_mode)) return JudgeSocket(call, object);
   // The kernel asks for the right to write before it looks what it is.

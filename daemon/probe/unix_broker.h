@@ -15,6 +15,7 @@
 #include "daemon/policy/gate.h"
 #include "daemon/probe/caller.h"
 #include "daemon/probe/unix_call.h"
+#include "daemon/probe/unix_owner.h"
 #include "daemon/probe/unix_permits.h"
 
 namespace agentmon {
@@ -23,6 +24,7 @@ namespace agentmon {
 struct UnixMeans {
   std::shared_ptr<UnixPermits> permits;  // null: the kernel cannot judge, and nothing is asked
   std::shared_ptr<SocketAliases> aliases;
+  std::shared_ptr<UnixOwner> owner;  // null: what a session serves itself is judged like the rest
   std::string
       canary;  // "@...": abstract names that begin so are let go without a permit while a session is proven
 };
@@ -55,7 +57,9 @@ class UnixBroker {
   void JudgeAbstract(Call& call);
   void JudgePath(Call& call);
   void JudgeSocket(Call& call, const FoundObject& object);
-  static bool Stops(Call& call, const std::string& path);
+  bool Stops(Call& call, const std::string& path) const;
+  // Whoever made it confined itself: rules are about what lies outside of the session.
+  bool IsOwn(const Call& call) const;
 
   const UnixMeans means_;
   KnownCredentials known_;

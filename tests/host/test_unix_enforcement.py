@@ -5,6 +5,7 @@ import pathlib
 import signal
 import socket
 import struct
+import subprocess
 import threading
 
 import pytest
@@ -380,6 +381,46 @@ def test_a_second_thread_that_swaps_the_name_gains_nothing(daemon, work, python,
     free = daemon.run(*words, cwd=work, options=("--policy", "observe"), timeout=120)
     assert free.status == 0, free
     wait_until(lambda: evil in reached, what="the control reaches it")
+
+
+OWN = """
+import os, socket, sys
+W, N = sys.argv[1], os.path.basename(sys.argv[1])
+kept = []
+for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
+    for address in (f"{W}/secret/own-{kind}", f"\\0{N}-host-own-{kind}"):
+        server = socket.socket(socket.AF_UNIX, kind)
+        server.bind(address)
+        if kind != socket.SOCK_DGRAM: server.listen(4)
+        client = socket.socket(socket.AF_UNIX, kind)
+        client.connect(address)
+        client.send(b"x")
+        if kind == socket.SOCK_DGRAM: client.sendto(b"x", address)
+        kept += [server, client]
+print("own")
+print(len(kept), flush=True)
+sys.stdin.readline()
+try:
+    socket.socket(socket.AF_UNIX).connect(f"{W}/secret/s")
+    print("reached")
+except PermissionError:
+    print("denied")
+"""
+
+
+def test_what_a_session_serves_itself_is_its_own_and_nobody_elses(daemon, work, python, places, deny):
+    words = (*python(OWN), work)
+    with daemon.running(*words, cwd=work, options=deny, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as (process, name):
+        assert [process.stdout.readline() for _ in range(2)] == [b"own\n", b"12\n"]
+        # Another session under the same policy, and the names: these are sockets outside of it.
+        code = TRY.format(act="stream(W + '/secret/own-1')"), TRY.format(act="stream('\\0' + N + '-host-own-1')")
+        for text in code:
+            assert daemon.run(*python(text), work, cwd=work, options=deny).out == b"EACCES\n"
+        out, _ = process.communicate(b"\n", timeout=20)
+        assert out == b"denied\n"
+    rows = [r for r in daemon.events(name) if r["kind"] in ("unix_connect", "unix_send") and "own-" in r["path"]]
+    assert rows and {r.get("verdict") for r in rows} <= {"allow", None}, rows
+    assert one(select(daemon.events(name), kind="unix_connect", verdict="deny"), path=f"{work}/secret/s")["enforced"] is True
 
 
 def test_why_is_answered_inside_with_the_callers_own_role(daemon, work, python, places, deny):

@@ -231,6 +231,15 @@ for where in ("closed", "open"):
         attempt(f"{where} {other}", lambda: socket.socket(socket.AF_UNIX).connect(f"{where}.{other}"))
     at = os.open(".", os.O_PATH)
     attempt(f"{where} fd", lambda: socket.socket(socket.AF_UNIX).connect(f"/proc/self/fd/{at}/{where}.stream"))
+# What it serves itself is its own, under whatever name.
+def serve(address, kind):
+    own = socket.socket(socket.AF_UNIX, kind)
+    own.bind(address)
+    if kind != socket.SOCK_DGRAM: own.listen(1)
+    socket.socket(socket.AF_UNIX, kind).connect(address)
+for name, kind in kinds.items():
+    attempt(f"own {name} path", lambda: serve(f"{home}/closed.own-{name}-{os.getpid()}", kind))
+    attempt(f"own {name} abstract", lambda: serve(f"\0am-closed-own-{name}-{os.getpid()}", kind))
 a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
 attempt("pair", lambda: a.send(b"x"))
 attempt("nobody", lambda: socket.socket(socket.AF_UNIX).connect(f"{home}/closed.nobody"))
