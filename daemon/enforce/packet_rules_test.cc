@@ -111,7 +111,7 @@ constexpr std::array kCidrs = {"10.0.0.0/8",  "10.1.0.0/16",  "10.1.2.3",  "0.0.
 constexpr std::array kProbes = {"10.0.0.0",   "10.1.2.3",        "10.1.2.2", "10.255.255.255", "11.0.0.0",
                                 "127.0.0.1",  "255.255.255.255", "0.0.0.1",  "2001:db8::7",    "2001:db8::8",
                                 "64:ff9a::1", "64:ff9c::",       "ffff::1",  "fffe::1",        "::2"};
-constexpr std::array kPorts = {"[22]", "['20-30', 25]", "[443, '400-500']", "['0-65535']", "['1-1024']"};
+constexpr std::array kPorts = {"[22]", "['20-30', 25]", "[443, '400-500']", "['1-65535']", "['1-1024']"};
 
 std::string RandomRules(policy::Random& r) {
   std::string text = absl::StrCat("defaults: {network: ", r.Below(2) == 0 ? "allow" : "deny", "}\n");

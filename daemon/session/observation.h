@@ -38,8 +38,8 @@ class Observation {
   // Whether it holds: tried with an IPv4 datagram socket that was made in the session. `done` is called on
   // the core thread, once, within a second or so.
   virtual void TryBackstop(uint64_t cgroup_id, UniqueFd socket, std::function<void(absl::Status)> done) = 0;
-  // Calls `done` on the core thread, once, when the backstop has the session's policy of this moment, or a
-  // second later.
+  // Calls `done` on the core thread, once, when the backstop has the policies of this moment, or a second
+  // later.
   virtual void WhenBackstopFollows(std::function<void()> done) = 0;
   // Hands on what was recorded so far.
   virtual void TakeIn() = 0;

@@ -95,13 +95,12 @@ void SessionManager::SetPolicy(const Caller& caller, const v1::SetPolicyRequest&
                            [this, alive = alive_, state = *state, done](absl::StatusOr<bool> set) {
                              if (!*alive) return;
                              if (!set.ok()) return done(set.status());
-                             deps_.observation.WhenBackstopFollows(
-                                 state->cgroup_id, [this, alive, state, done] {
-                                   if (!*alive) return;
-                                   v1::SetPolicyResponse response;
-                                   *response.mutable_session() = Describe(*state);
-                                   done(response);
-                                 });
+                             deps_.observation.WhenBackstopFollows([this, alive, state, done] {
+                               if (!*alive) return;
+                               v1::SetPolicyResponse response;
+                               *response.mutable_session() = Describe(*state);
+                               done(response);
+                             });
                            });
 }
 
