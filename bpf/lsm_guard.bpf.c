@@ -17,10 +17,10 @@ static __always_inline int refuse(am_u32 call) {
   if (!session) return 0;
   s = lsm_take(session);
   if (!s) return -EPERM;
-  s->judge.layer = AM_LSM_OUTSIDE;
-  s->judge.rank = AM_LSM_NO_RULE;
   refused = lsm_decide(s);
   if (refused) {
+    s->judge.layer = AM_LSM_OUTSIDE;
+    s->judge.rank = AM_LSM_NO_RULE;
     s->error = EPERM;
     lsm_begin_record(s);
     s->rec.kind = KIND_CALL;

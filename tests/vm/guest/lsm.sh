@@ -403,7 +403,7 @@ echo over >>/run/vm/guard/said
 read -r _ </run/vm/guard/stop
 EOF
   mkfifo /run/vm/guard/go /run/vm/guard/stop
-  systemd-run --quiet --collect --unit=agent-guard -p User=root -p PAMName=login sh /run/vm/guard/agent.sh
+  systemd-run --quiet --collect --unit=agent-guard sh -c 'sh /run/vm/guard/agent.sh & wait'
   wait_for 60 test -s /run/vm/guard/pid
   agentmon attach --pid "$(cat /run/vm/guard/pid)" --name lsm-guard --policy "$LSM_POLICY"
   agentmon status
