@@ -68,6 +68,13 @@ RSYNC = "mkdir src; seq 1000 > src/a; rsync -a src/ dst/; seq 9 > src/b; rsync -
 
 VIM = "printf 'one\\ntwo\\n' > f; vi -u NONE -es -c '%s/two/three/' -c 'wq' f; grep -qx three f"
 
+# Its socket has the name of those that the policy keeps the session from; this one is the session's own.
+TMUX = """
+export SHELL=/bin/sh; trap 'rm -f /tmp/tmux-$(id -u)/default; rmdir /tmp/tmux-$(id -u)' EXIT
+tmux -f /dev/null new-session -d -x 80 -y 24 'echo inside > made; tmux wait-for -S done; cat'
+tmux wait-for done; grep -qx inside made; tmux display-message -p '#{session_windows}' | grep -qx 1; tmux kill-server
+"""
+
 GDB = C + "gdb -q -batch -ex 'break add' -ex run -ex bt ./prog 2>&1 | grep -q '#1.*main'"
 
 NODE = """
@@ -97,7 +104,7 @@ PIP = "/usr/bin/python3 -m venv env; env/bin/pip -q install --no-index --find-li
 # name: (script, program that it needs)
 EVERYWHERE = {
     "shell": (SHELL, "bash"), "git": (GIT, "git"), "make and gcc": (C, "gcc"), "python": (PYTHON, "python3"),
-    "tar and sqlite": (FILES, "sqlite3"), "rsync": (RSYNC, "rsync"), "vi": (VIM, "vi"), "node": (NODE, "node"),
+    "tar and sqlite": (FILES, "sqlite3"), "rsync": (RSYNC, "rsync"), "vi": (VIM, "vi"), "tmux": (TMUX, "tmux"), "node": (NODE, "node"),
 }
 # The policy `strict` asks before packages are installed.
 INSTALLS = {"npm": (NPM, "npm"), "pip": (PIP, "pip3")}
