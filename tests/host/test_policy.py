@@ -1,6 +1,7 @@
 """Policies from end to end: what is judged, by which layer, and how it changes under running sessions."""
 import json
 import os
+import socket
 import subprocess
 
 import pytest
@@ -252,6 +253,10 @@ def test_other_names_of_a_socket_or_file_get_its_verdict(daemon, work, python, p
         "defaults: {unix_socket: allow, command: allow, file_write: allow}\n"
         "unix_socket_rules: [{name: no-sk, paths: ['${WORKSPACE}/real/sk'], decision: deny}]\n"
         "file_rules: [{name: no-f, paths: ['${WORKSPACE}/real/f'], decision: deny}]\n")
+    server = socket.socket(socket.AF_UNIX)  # outside: what a session serves itself is its own
+    server.bind(f"{work}/real/sk")
+    os.chmod(work / "real/sk", 0o666)
+    server.listen()
     result = daemon.run(*python("""
 import os, socket, sys
 def attempt(act):
@@ -262,7 +267,6 @@ def attempt(act):
     else:
         assert sys.argv[1] == "monitor", act
 os.symlink("real", "dl"); os.symlink("real/sk", "sl"); os.symlink("real/f", "fl")
-server = socket.socket(socket.AF_UNIX); server.bind("real/sk"); server.listen()
 for link in ("dl", "sl", "fl"):  # see ResolvedPath: one that was just made may not be followed
     os.utime(link, (2**32 - 1, 1), follow_symlinks=False)
 for name in ("real/sk", "sl", "dl/sk", "real/../dl/./sk"):
@@ -270,6 +274,7 @@ for name in ("real/sk", "sl", "dl/sk", "real/../dl/./sk"):
 for act in (lambda: open("real/f", "w"), lambda: os.chmod("fl", 0o600), lambda: os.truncate("fl", 0), lambda: open("fl", "w")):
     attempt(act)
 """, posture), cwd=work, options=("--policy", "./p.yaml"))
+    server.close()
     assert result.status == 0, result
     rows = daemon.events(result.name)
     connects = [r for r in select(rows, kind="unix_connect") if str(work) in r.get("path", "")]
