@@ -182,6 +182,8 @@ struct am_unix_permit {
   am_u32 error;  /* errno that it fails with, 0 = it goes to `name` */
   am_u32 after;  /* errno of what comes after the uses, once; 0 = then there is no permit */
   am_u32 length; /* of name: 1 to AM_UNIX_NAME_MAX */
+  am_u32 type;   /* only for sockets of this type, such as SOCK_STREAM; 0 = of any */
+  am_u32 pad;
   am_u8 name[112];
 };
 
@@ -190,6 +192,8 @@ struct am_own_socket { /* a unix socket that a process of a session serves, unde
   am_u64 ino;          /* of its file, 0 = abstract */
   am_u32 dev;          /* as the kernel has it: major << 20 | minor */
   am_u32 name_len;     /* of an abstract one, without the NUL in front */
+  am_u32 type;         /* each type has abstract names of its own */
+  am_u32 pad;
   am_u8 name[112];
 };
 
@@ -226,8 +230,8 @@ AM_ABI_ASSERT(struct am_sock, 88);
 AM_ABI_ASSERT(struct am_sock_result, 96);
 AM_ABI_ASSERT(struct am_unix, 64);
 AM_ABI_ASSERT(struct am_permit, 32);
-AM_ABI_ASSERT(struct am_unix_permit, 144);
-AM_ABI_ASSERT(struct am_own_socket, 136);
+AM_ABI_ASSERT(struct am_unix_permit, 152);
+AM_ABI_ASSERT(struct am_own_socket, 144);
 AM_ABI_ASSERT(struct am_verified, 8);
 AM_ABI_ASSERT(struct am_key, 16);
 AM_ABI_ASSERT(struct am_task, 48);

@@ -140,6 +140,7 @@ static __always_inline int use_permit(struct bpf_sock_addr *ctx, struct task_str
   am_u32 thread = BPF_CORE_READ(task, pid);
   struct am_unix_permit *permit = bpf_map_lookup_elem(&unix_permits, &thread);
   if (!permit || permit->cgroup_id != session || permit->until_ns < bpf_ktime_get_boot_ns()) return 0;
+  if (permit->type && permit->type != ctx->type) return 0;
   am_u32 error = permit->error, length = permit->length;
   if (!error) {
     if (length < 1 || length > AM_UNIX_NAME_MAX) return 0;

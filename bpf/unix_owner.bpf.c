@@ -18,6 +18,7 @@ int list_own(struct bpf_iter__unix *ctx) {
   if (!peer) return 0;
   if (BPF_CORE_READ(sock, sk_type) != SOCK_DGRAM && BPF_CORE_READ(sock, __sk_common.skc_state) != TCP_LISTEN)
     return 0;
+  row.type = BPF_CORE_READ(sock, sk_type);
   row.cgroup_id = cgroup_ancestor_id(BPF_CORE_READ(sock, sk_cgrp_data.cgroup), session_level);
   struct unix_address *address = BPF_CORE_READ(peer, addr);
   if (!row.cgroup_id || !address) return 0;

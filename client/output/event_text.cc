@@ -100,6 +100,8 @@ std::string LimitText(const v1::Limit& limit) {
     return absl::StrCat(limit.limit(), " processes and threads reached", Times(limit.hits()));
   if (resource == "cpu")
     return absl::StrCat(limit.limit(), " % of one processor used up", Times(limit.hits()));
+  if (resource == "network")
+    return absl::StrCat(limit.limit(), " Mbit/s of the network used up, ", limit.hits(), " packets dropped");
   return absl::StrCat(Printable(resource), " limit of ", ByteSize(limit.limit()), " reached",
                       Times(limit.hits()),
                       limit.killed() == 0   ? ""

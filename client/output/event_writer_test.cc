@@ -143,6 +143,11 @@ TEST_CASE("a limit that was hit and what was used are said in words, in tables, 
     CHECK(absl::StrContains(text,
                             "cpu 1.5s; memory 90.0 MiB, at most 100.0 MiB; 3 processes; disk 4.0 KiB read"));
   }
+  v1::Event network = events[0].kind() == v1::LIMIT ? events[0] : events[1];
+  network.mutable_limit()->set_resource("network");
+  network.mutable_limit()->set_limit(20);
+  CHECK(
+      absl::StrContains(Written("table", {network}), "20 Mbit/s of the network used up, 2 packets dropped"));
   CHECK(absl::StrContains(Written("table", events), "  kernel "));
   v1::Event& timeout = events[0];
   timeout.mutable_limit()->set_resource("idle_timeout");

@@ -14,6 +14,8 @@ namespace {
 
 constexpr absl::Duration kCountAfter = absl::Seconds(1);
 constexpr absl::Duration kTimeout = absl::Seconds(1);
+// The first session after a boot waits for the kernel to load what nftables needs.
+constexpr absl::Duration kTryTimeout = absl::Seconds(8);
 constexpr uint16_t kFirstGroup = 16719;  // no other program is known to use it or its neighbours
 
 }  // namespace
@@ -95,7 +97,7 @@ void SecondLine::Try(uint64_t cgroup_id, UniqueFd socket, std::function<void(abs
   backstop_->Try(cgroup_id, std::move(socket), [this, answer](absl::Status status) {
     core_.Post([answer, status = std::move(status)] { answer(status); });
   });
-  core_.PostAfter(kTimeout,
+  core_.PostAfter(kTryTimeout,
                   [answer] { answer(absl::DeadlineExceededError("nftables did not answer in time")); });
 }
 

@@ -22,14 +22,14 @@ namespace {
 
 constexpr int64_t kPermitFor_ns = 10'000'000'000;
 
-// What a connect's socket is; sends on others than datagram sockets name nobody.
-bool IsDatagram(pid_t tgid, int fd) {
+// What a connect's socket is, 0 = not known; sends on others than datagram sockets name nobody.
+int TypeOf(pid_t tgid, int fd) {
   const auto process = PidFd::Open(tgid);
-  if (!process.ok()) return false;
+  if (!process.ok()) return 0;
   const auto taken = process->TakeFd(fd);
   int type = 0;
   socklen_t size = sizeof(type);
-  return taken.ok() && getsockopt(taken->get(), SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_DGRAM;
+  return taken.ok() && getsockopt(taken->get(), SOL_SOCKET, SO_TYPE, &type, &size) == 0 ? type : 0;
 }
 
 // Of the call as the kernel makes it, where the name leads to no socket.
@@ -55,6 +55,7 @@ struct UnixBroker::Call {
   am_unix_permit permit;
   bool permitted = false;
   const struct stat* file = nullptr;  // of the socket; null: an abstract one
+  int type = 0;                       // of the caller's socket as it was looked at; 0 = not known
 
   void Permit(absl::string_view name) {
     permit.length = static_cast<uint32_t>(name.size());
@@ -70,9 +71,10 @@ struct UnixBroker::Call {
 bool UnixBroker::IsOwn(const Call& call) const {
   if (means_.owner == nullptr) return false;
   const uint64_t session = call.permit.cgroup_id;
+  if (call.file == nullptr && call.type == 0) return false;
   return call.file != nullptr
              ? means_.owner->IsOwn(session, *call.file)
-             : means_.owner->IsOwnAbstract(session, absl::string_view(call.asked.name).substr(1));
+             : means_.owner->IsOwnAbstract(session, absl::string_view(call.asked.name).substr(1), call.type);
 }
 
 bool UnixBroker::Stops(Call& call, const std::string& path) const {
@@ -82,6 +84,9 @@ bool UnixBroker::Stops(Call& call, const std::string& path) const {
   Gate::Answer answer = call.gate.Unix(operation, path);
   if (answer.stop && IsOwn(call)) {
     answer = Gate::Answer();
+    // The same abstract name is somebody else's for a socket of another type, such as a thread puts in its
+    // place.
+    if (call.file == nullptr) call.permit.type = static_cast<uint32_t>(call.type);
     call.outcome.event.mutable_judgement()->set_decision(v1::ALLOW);
   }
   call.outcome.stopped = answer.stop;
@@ -106,7 +111,8 @@ UnixOutcome UnixBroker::Handle(const SocketCall& call, const seccomp_notif& requ
   outcome.named = true;
   const bool connects = call.act == SocketAct::kConnect;
   outcome.event.set_kind(connects ? v1::UNIX_CONNECT : v1::UNIX_SEND);
-  outcome.event.mutable_unix()->set_datagram(!connects || IsDatagram(tgid, asked.fd));
+  made.type = connects ? TypeOf(tgid, asked.fd) : SOCK_DGRAM;
+  outcome.event.mutable_unix()->set_datagram(made.type == SOCK_DGRAM);
   if (asked.name[0] == '\0') {
     JudgeAbstract(made);
   } else {

@@ -64,9 +64,9 @@ bool UnixOwner::IsOwn(uint64_t cgroup_id, const struct stat& file) const {
   });
 }
 
-bool UnixOwner::IsOwnAbstract(uint64_t cgroup_id, absl::string_view name) const {
+bool UnixOwner::IsOwnAbstract(uint64_t cgroup_id, absl::string_view name, int type) const {
   return Any([&](const am_own_socket& row) {
-    return row.cgroup_id == cgroup_id && row.ino == 0 &&
+    return row.cgroup_id == cgroup_id && row.ino == 0 && row.type == static_cast<uint32_t>(type) &&
            absl::string_view(reinterpret_cast<const char*>(row.name), row.name_len) == name;
   });
 }

@@ -26,7 +26,8 @@ class UnixOwner {
   // Is the socket whose file this is listened on, or received on, by a socket that was made in this session?
   // False too when it cannot be told.
   bool IsOwn(uint64_t cgroup_id, const struct stat& file) const;
-  bool IsOwnAbstract(uint64_t cgroup_id, absl::string_view name) const;  // without the NUL
+  // name: without the NUL. type: of socket(2); sockets of different types may have the same name.
+  bool IsOwnAbstract(uint64_t cgroup_id, absl::string_view name, int type) const;
 
  private:
   UnixOwner() = default;

@@ -36,7 +36,7 @@ class Observation {
   // Whether something stands behind that for packets that it does not see; its control is `network_backstop`.
   virtual bool BacksUpConnects(uint64_t cgroup_id) const = 0;
   // Whether it holds: tried with an IPv4 datagram socket that was made in the session. `done` is called on
-  // the core thread, once, within a second or so.
+  // the core thread, once, within some seconds.
   virtual void TryBackstop(uint64_t cgroup_id, UniqueFd socket, std::function<void(absl::Status)> done) = 0;
   // Calls `done` on the core thread, once, when the backstop has the policies of this moment, or a second
   // later.

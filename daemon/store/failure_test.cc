@@ -1,5 +1,6 @@
 // Others hold the database, the daemon is killed, a reader takes its time.
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,6 +95,7 @@ TEST_CASE("a daemon that is killed again and again while it writes leaves a soun
   for (int round = 0; round < 8; ++round) {
     const pid_t child = ::fork();
     if (child == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // also where a check below ends the test
       auto store = EventStore::Open(OptionsFor(dir, clock));
       if (!store.ok()) ::_exit(1);
       for (int64_t i = 0;; ++i) {

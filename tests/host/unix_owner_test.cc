@@ -73,9 +73,11 @@ TEST_CASE("a socket that a session serves is its own, and nobody else's") {
       CHECK_FALSE((*owner)->IsOwn(other->id(), Stat(dir.path() + file)));
     }
     CHECK_FALSE((*owner)->IsOwn(session->id(), Stat(dir.path() + "/silent")));
-    CHECK((*owner)->IsOwnAbstract(session->id(), name));
-    CHECK_FALSE((*owner)->IsOwnAbstract(session->id(), name.substr(1)));
-    CHECK_FALSE((*owner)->IsOwnAbstract(other->id(), name));
+    CHECK((*owner)->IsOwnAbstract(session->id(), name, SOCK_SEQPACKET));
+    CHECK_FALSE((*owner)->IsOwnAbstract(session->id(), name, SOCK_STREAM));
+    CHECK_FALSE((*owner)->IsOwnAbstract(session->id(), name, SOCK_DGRAM));
+    CHECK_FALSE((*owner)->IsOwnAbstract(session->id(), name.substr(1), SOCK_SEQPACKET));
+    CHECK_FALSE((*owner)->IsOwnAbstract(other->id(), name, SOCK_SEQPACKET));
     // What the connection to a server outside has of its name does not make that the session's.
     sockaddr_un to{};
     to.sun_family = AF_UNIX;
@@ -87,7 +89,7 @@ TEST_CASE("a socket that a session serves is its own, and nobody else's") {
     CHECK_FALSE((*owner)->IsOwn(session->id(), Stat(dir.path() + "/outer")));
   }
   CHECK_FALSE((*owner)->IsOwn(session->id(), Stat(dir.path() + "/stream")));  // nobody serves it any more
-  CHECK_FALSE((*owner)->IsOwnAbstract(session->id(), name));
+  CHECK_FALSE((*owner)->IsOwnAbstract(session->id(), name, SOCK_SEQPACKET));
 }
 
 }  // namespace
