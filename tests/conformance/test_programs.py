@@ -70,9 +70,10 @@ VIM = "printf 'one\\ntwo\\n' > f; vi -u NONE -es -c '%s/two/three/' -c 'wq' f; g
 
 # Its socket has the name of those that the policy keeps the session from; this one is the session's own.
 TMUX = """
-export SHELL=/bin/sh; trap 'rm -f /tmp/tmux-$(id -u)/default; rmdir /tmp/tmux-$(id -u)' EXIT
-tmux -f /dev/null new-session -d -x 80 -y 24 'echo inside > made; tmux wait-for -S done; cat'
-tmux wait-for done; grep -qx inside made; tmux display-message -p '#{session_windows}' | grep -qx 1; tmux kill-server
+export SHELL=/bin/sh; trap 'rm -f /tmp/tmux-$(id -u)/own$$; rmdir /tmp/tmux-$(id -u) || true' EXIT
+tmux -L own$$ -f /dev/null new-session -d -x 80 -y 24 'echo inside > made; tmux wait-for -S done; cat'
+tmux -L own$$ wait-for done; grep -qx inside made
+tmux -L own$$ display-message -p '#{session_windows}' | grep -qx 1; tmux -L own$$ kill-server
 """
 
 GDB = C + "gdb -q -batch -ex 'break add' -ex run -ex bt ./prog 2>&1 | grep -q '#1.*main'"
