@@ -6,7 +6,6 @@
 #include <linux/unix_diag.h>
 #include <sys/socket.h>
 #include <sys/sysmacros.h>
-#include <sys/time.h>
 
 #include <cerrno>
 #include <cstring>
@@ -14,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "common/base/status.h"
 #include "common/base/unique_fd.h"
+#include "common/kernel/sock_diag.h"
 
 namespace agentmon {
 namespace {
@@ -63,11 +63,7 @@ bool IsBound(const nlmsghdr* header, const struct stat& file, std::string* name)
 }  // namespace
 
 absl::StatusOr<std::string> BoundName(const struct stat& file) {
-  const UniqueFd fd(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
-  if (!fd.valid()) return ErrnoStatus(errno, "open sock_diag");
-  const timeval patience{0, 200'000};  // the kernel answers within the call; never wait for it
-  if (::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) != 0)
-    return ErrnoStatus(errno, "set up sock_diag");
+  ASSIGN_OR_RETURN(const UniqueFd fd, OpenSockDiag());
   RETURN_IF_ERROR(Ask(fd.get()));
   alignas(nlmsghdr) char buffer[32768];
   for (int i = 0; i < kMostMessages; ++i) {

@@ -4,12 +4,12 @@
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
-#include <sys/time.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "common/base/status.h"
+#include "common/kernel/sock_diag.h"
 
 namespace agentmon {
 namespace {
@@ -38,11 +38,7 @@ bool Read(const sockaddr_storage& from, sa_family_t family, End& end) {
 }  // namespace
 
 absl::StatusOr<SocketLookup> SocketLookup::Create() {
-  UniqueFd fd(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
-  if (!fd.valid()) return ErrnoStatus(errno, "open sock_diag");
-  const timeval patience{0, 200'000};  // the kernel answers within the call; never wait for it
-  if (::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) != 0)
-    return ErrnoStatus(errno, "set up sock_diag");
+  ASSIGN_OR_RETURN(UniqueFd fd, OpenSockDiag());
   return SocketLookup(std::move(fd));
 }
 

@@ -52,12 +52,12 @@ UniqueFd FindProgram(int cgroup, const Hook& hook, bpf_prog_info* info) {
   std::vector<uint32_t> ids(kMostPrograms);
   uint32_t count = kMostPrograms, flags = 0;
   if (bpf_prog_query(cgroup, hook.type, 0, &flags, ids.data(), &count) != 0) return UniqueFd();
+  // What the kernel writes to besides: one number a map. It puts their count in the place of the room.
+  const auto maps = info->map_ids;
+  const uint32_t room = info->nr_map_ids;
   for (uint32_t i = 0; i < count; ++i) {
     UniqueFd program(bpf_prog_get_fd_by_id(ids[i]));
     uint32_t size = sizeof(*info);
-    // What the kernel writes to besides: one number a map.
-    const auto maps = info->map_ids;
-    const uint32_t room = info->nr_map_ids;
     *info = {};
     info->map_ids = maps;
     info->nr_map_ids = room;

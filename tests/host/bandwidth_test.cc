@@ -1,5 +1,6 @@
 // The network rate of a cgroup, on packets between two network namespaces of the test's own.
 #include <arpa/inet.h>
+#include <bpf/bpf.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -167,6 +168,11 @@ TEST_CASE(
     "datagrams beyond the rate are dropped and counted, and sending them is no error; the loopback is free") {
   Networks networks;
   TestCgroup limited;
+  // Somebody else's program that stands before ours, and has no maps.
+  const bpf_insn pass[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1}, {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
+  const UniqueFd other(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SKB, "other", "GPL", pass, 2, nullptr));
+  REQUIRE(other.valid());
+  REQUIRE(bpf_prog_attach(other.get(), (*limited).fd(), BPF_CGROUP_INET_EGRESS, BPF_F_ALLOW_MULTI) == 0);
   REQUIRE(SetBandwidth((*limited).path(), 1).ok());
   const auto send = [&](const char* address, int count) {
     return InChild([&] {
