@@ -86,9 +86,24 @@ NetworkBackstop::~NetworkBackstop() {
   thread_.join();
 }
 
+void NetworkBackstop::Pause(uint64_t cgroup_id) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto it = wanted_.find(cgroup_id);
+    if (it == wanted_.end()) return;
+    it->second.paused = true;
+    changed_.insert(cgroup_id);
+    if (!begun_ || behind_) return;  // many sessions that switch do not each wait for what stands still
+  }
+  const bool settled = Settle(cgroup_id);
+  absl::MutexLock lock(&mutex_);
+  behind_ = !settled;
+}
+
 void NetworkBackstop::SetPolicy(uint64_t cgroup_id, Policy policy, OpenedAddresses names) {
   absl::MutexLock lock(&mutex_);
   Wanted& wanted = wanted_[cgroup_id];
+  wanted.paused = false;
   wanted.policy = std::move(policy);
   wanted.names = std::move(names);
   changed_.insert(cgroup_id);
@@ -123,13 +138,13 @@ void NetworkBackstop::RemoveSession(uint64_t cgroup_id) {
   if (wanted_.erase(cgroup_id) > 0) changed_.insert(cgroup_id);
 }
 
-void NetworkBackstop::Settle(uint64_t cgroup_id) {
+bool NetworkBackstop::Settle(uint64_t cgroup_id) {
   absl::MutexLock lock(&mutex_);
   const auto settled = [this, cgroup_id] {
     mutex_.AssertHeld();
     return changed_.count(cgroup_id) == 0 && working_on_ != cgroup_id;
   };
-  mutex_.AwaitWithTimeout(absl::Condition(&settled), kSettle);
+  return mutex_.AwaitWithTimeout(absl::Condition(&settled), kSettle);
 }
 
 void NetworkBackstop::Begin() {
@@ -179,8 +194,10 @@ void NetworkBackstop::Run() {
     {
       absl::MutexLock lock(&mutex_);
       working_on_.reset();
+      if (changed_.empty()) behind_ = false;
       mutex_.Await(absl::Condition(this, &NetworkBackstop::MustWork));
-      if (ending_) return;
+      // What is still to be changed, is: it may be a pause that ends.
+      if (ending_ && (!begun_ || (!begin_is_due_ && changed_.empty()))) return;
       if (begin_is_due_) {
         begin_is_due_ = false;
         begin = wanted_;
@@ -321,14 +338,20 @@ NetworkBackstop::Applied NetworkBackstop::Leave(uint64_t cgroup_id, std::string&
 
 absl::Status NetworkBackstop::Update(uint64_t cgroup_id, Applied& applied, const Wanted& wanted,
                                      std::string& commands) {
+  if (wanted.paused) {
+    applied.paused = true;
+    commands = ruleset_.PauseSession(cgroup_id);
+    return absl::OkStatus();
+  }
   const uint32_t policy = wanted.policy.closed ? 0 : wanted.policy.number;
-  if (policy == applied.policy && SameTarget(applied.resolver, wanted.resolver)) {
+  if (policy == applied.policy && !applied.paused && SameTarget(applied.resolver, wanted.resolver)) {
     UpdateNames(cgroup_id, applied, wanted.names, commands);
     return absl::OkStatus();
   }
   const uint32_t before = applied.policy;
   if (policy != before) RETURN_IF_ERROR(Hold(wanted.policy, commands));
   applied.policy = policy;
+  applied.paused = false;
   applied.resolver = wanted.resolver;
   applied.names = WithLinger(wanted.names);
   absl::StrAppend(&commands, ruleset_.ReplaceSession(Describe(cgroup_id, applied, Cgroup::kDescriptor)));

@@ -29,7 +29,7 @@ namespace agentmon {
 class Nft;
 
 // Any thread. What is asked is done on a thread of its own, in this order for each session; only Settle
-// waits. What is asked before Begin is done after it.
+// and Pause wait. What is asked before Begin is done after it.
 class NetworkBackstop {
  public:
   struct Options {
@@ -52,13 +52,16 @@ class NetworkBackstop {
   };
   using OpenedAddresses = std::map<policy::Address, OpenedAddress>;
 
+  // Nothing of the session is stopped here until the next SetPolicy; waits until that is so, 100 ms at most.
+  // Between two policies: what the new one allows is not to meet the old one here.
+  void Pause(uint64_t cgroup_id);
   // From now on this holds for the session. A policy that stops nothing needs no chain.
   void SetPolicy(uint64_t cgroup_id, Policy policy, OpenedAddresses names);
   void SetName(uint64_t cgroup_id, const policy::Address& address, OpenedAddress opened);
   void SetResolver(uint64_t cgroup_id, const ResolverTarget& target);
   void RemoveSession(uint64_t cgroup_id);
-  // Until what was asked of this session so far is done, 100 ms at most. Not on the core thread.
-  void Settle(uint64_t cgroup_id);
+  // Until what was asked of this session so far is done, 100 ms at most; whether it is.
+  bool Settle(uint64_t cgroup_id);
 
   // All sessions of an earlier daemon are known: what they need takes the place of what it left, in one step.
   // Nothing is changed before.
@@ -81,12 +84,14 @@ class NetworkBackstop {
  private:
   struct Wanted {
     Policy policy;
+    bool paused = false;
     ResolverTarget resolver;
     OpenedAddresses names;
   };
   struct Applied {
     UniqueFd directory;   // of its cgroup: names it also once it is gone
     uint32_t policy = 0;  // 0: closed
+    bool paused = false;
     ResolverTarget resolver;
     OpenedAddresses names;  // until_ns: when the kernel forgets it
   };
@@ -131,6 +136,7 @@ class NetworkBackstop {
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;
   bool begin_is_due_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  bool behind_ ABSL_GUARDED_BY(mutex_) = false;  // a pause was not in place in time
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Wanted> wanted_ ABSL_GUARDED_BY(mutex_);
   std::set<uint64_t> changed_ ABSL_GUARDED_BY(mutex_);

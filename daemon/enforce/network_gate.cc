@@ -149,6 +149,7 @@ void NetworkGate::Point(Session& session) {
 
 absl::Status NetworkGate::Switch(uint64_t cgroup_id, Session& session, Version version) {
   const bool same = version.stored == session.current.stored;
+  if (backstop_ != nullptr && (!same || session.closed)) backstop_->Pause(cgroup_id);
   if (same) {  // other names of rules, perhaps
     session.current.snapshot = std::move(version.snapshot);
     session.closed = false;

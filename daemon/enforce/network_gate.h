@@ -37,7 +37,7 @@ class NetworkGate : public NameGate {
 
   // From now on this is the session's policy: all of it is written first, then switched in one step. Sessions
   // with equal rules share them. On an error a session that is new here stays one that is not judged, and one
-  // that was judged is denied everything.
+  // that was judged is denied everything. Waits for the backstop, 100 ms at most.
   absl::Status SetPolicy(uint64_t cgroup_id, std::shared_ptr<const policy::Snapshot> snapshot);
   // After its last process has ended.
   void RemoveSession(uint64_t cgroup_id);

@@ -140,6 +140,10 @@ std::string NftRuleset::ReplaceSession(const NftSession& session) const {
                       Rules(session), ReplaceNames(id, session.names));
 }
 
+std::string NftRuleset::PauseSession(uint64_t cgroup_id) const {
+  return absl::StrCat(On("flush chain", ChainOf(cgroup_id)), "\n");
+}
+
 std::string NftRuleset::Rules(const NftSession& session) const {
   const uint64_t id = session.cgroup_id;
   const std::string stop = absl::StrCat(" goto ", StopOf(id), "\n");

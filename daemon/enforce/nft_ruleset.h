@@ -51,6 +51,8 @@ class NftRuleset {
   std::string AddSession(const NftSession& session) const;
   // Its rules and names in place of those that it had.
   std::string ReplaceSession(const NftSession& session) const;
+  // Its packets pass; its names and its counter stay.
+  std::string PauseSession(uint64_t cgroup_id) const;
   // These only; the others stay.
   std::string AddNames(uint64_t cgroup_id, const std::map<policy::Address, NamedAddress>& names) const;
   std::string ReplaceNames(uint64_t cgroup_id, const std::map<policy::Address, NamedAddress>& names) const;

@@ -301,6 +301,21 @@ def test_rules_hold_without_a_daemon_and_under_the_next_one(own_daemon, work, py
     assert not own_daemon_pins(own_daemon)
 
 
+def test_a_switch_gives_no_answer_that_neither_policy_gives(own_daemon, work, python, server):
+    port = server("127.0.0.3")
+    tries = Tries(work)
+    policy(work, NOT_THREE, name="tight.yaml")
+    with own_daemon.running(*python(TRIES, "127.0.0.3", port, tries.path), cwd=work, options=policy(work, "")) as (_, name):
+        tries.more()
+        for at in range(1, 41):
+            rules = work / ("tight.yaml" if at % 2 else "p.yaml")
+            assert own_daemon.am("session", "set-policy", name, "--policy", str(rules), uid=UID).status == 0
+            tries.more(3)
+        assert set(tries.answers()) == {"done", "EPERM"} and len(tries.answers()) == 41, tries.answers()
+        rows = own_daemon.timeline(session=name)
+        assert {r["mechanism"] for r in select(rows, kind="connect", enforced=True)} == {"cgroup_bpf"}
+
+
 def own_daemon_pins(daemon):
     """Pins whose life is that of this daemon."""
     return [p for p in PINS.glob("*/*") if p.name.startswith(f"{daemon.pid}-")]
