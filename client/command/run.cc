@@ -9,8 +9,8 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "agentmon/v1/sessions.grpc.pb.h"
-#include "client/connection/socket.h"
 #include "client/exit_status.h"
 #include "client/launch/shim.h"
 #include "client/launch/supervisor.h"
@@ -24,6 +24,8 @@ namespace {
 constexpr size_t kShownCommand = 64 * 1024;
 constexpr absl::Duration kGrace = absl::Seconds(3);  // between TERM or HUP and the end of the session
 constexpr absl::Duration kEndLineTime = absl::Seconds(2);
+constexpr absl::Duration kSystemDaemonTime = absl::Seconds(5);
+constexpr absl::Duration kSystemDaemonTry = absl::Milliseconds(50);
 
 absl::StatusOr<v1::StartRequest> MakeRequest(const VerbContext& context, const RunOptions& options) {
   v1::StartRequest request;
@@ -58,8 +60,8 @@ absl::StatusOr<v1::StartRequest> MakeRequest(const VerbContext& context, const R
 
 // One short call on a connection of its own: the one of the start may be days old.
 template <typename Call>
-absl::Status CallDaemon(const std::string& socket, absl::Duration time, const Call& call) {
-  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(socket);
+absl::Status CallDaemon(const DaemonChoice& daemon, absl::Duration time, const Call& call) {
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(daemon);
   if (!channel.ok()) return channel.status();
   const auto stub = v1::Sessions::NewStub(*channel);
   grpc::ClientContext client_context;
@@ -68,8 +70,8 @@ absl::Status CallDaemon(const std::string& socket, absl::Duration time, const Ca
   return status.ok() ? absl::OkStatus() : absl::UnavailableError(RpcFailure(status).message);
 }
 
-absl::Status StopSession(const std::string& socket, const std::string& session) {
-  return CallDaemon(socket, kCallTime, [&](v1::Sessions::Stub& stub, grpc::ClientContext& client_context) {
+absl::Status StopSession(const DaemonChoice& daemon, const std::string& session) {
+  return CallDaemon(daemon, kCallTime, [&](v1::Sessions::Stub& stub, grpc::ClientContext& client_context) {
     v1::StopRequest request;
     request.set_session(session);
     request.set_grace_ms(-1);
@@ -78,10 +80,10 @@ absl::Status StopSession(const std::string& socket, const std::string& session) 
   });
 }
 
-absl::StatusOr<v1::Session> GetSession(const std::string& socket, const std::string& session) {
+absl::StatusOr<v1::Session> GetSession(const DaemonChoice& daemon, const std::string& session) {
   v1::GetResponse response;
   const absl::Status status =
-      CallDaemon(socket, kEndLineTime, [&](v1::Sessions::Stub& stub, grpc::ClientContext& client_context) {
+      CallDaemon(daemon, kEndLineTime, [&](v1::Sessions::Stub& stub, grpc::ClientContext& client_context) {
         v1::GetRequest request;
         request.set_session(session);
         return stub.Get(&client_context, request, &response);
@@ -91,21 +93,19 @@ absl::StatusOr<v1::Session> GetSession(const std::string& socket, const std::str
 }
 
 // A session into which no process came (the shim failed) would wait for one until the daemon loses patience.
-void DropUnusedSession(const std::string& socket, const std::string& session) {
-  const absl::StatusOr<v1::Session> state = GetSession(socket, session);
-  if (state.ok() && state->state() == v1::Session::STARTING) StopSession(socket, session).IgnoreError();
+void DropUnusedSession(const DaemonChoice& daemon, const std::string& session) {
+  const absl::StatusOr<v1::Session> state = GetSession(daemon, session);
+  if (state.ok() && state->state() == v1::Session::STARTING) StopSession(daemon, session).IgnoreError();
 }
 
 // Whatever becomes of it, the status is the agent's.
-void WriteEndLine(const VerbContext& context, const std::string& socket, const std::string& session,
+void WriteEndLine(const VerbContext& context, const DaemonChoice& daemon, const std::string& session,
                   int exit_status) {
-  const std::string where =
-      context.socket.empty() ? "" : absl::StrCat(" --socket ", ShellQuote(context.socket));
-  const std::string how = absl::StrCat("agentmon timeline --session ", session, where);
+  const std::string how = absl::StrCat("agentmon timeline --session ", session, context.DaemonWords());
   Watchdog::Options options = GrpcWatchdog(kEndLineTime, exit_status, context.err_fd);
   options.on_hang = options.on_abort = absl::StrCat("agentmon: session ", session, " ended: ", how, "\n");
   const Watchdog watchdog(options);
-  const absl::StatusOr<v1::Session> state = GetSession(socket, session);
+  const absl::StatusOr<v1::Session> state = GetSession(daemon, session);
   if (!state.ok()) return Complain(context.err_fd, absl::StrCat("session ", session, " ended: ", how));
   const uint64_t events = state->events(), denials = state->denials();
   const bool open = denials != 0 && state->policy().not_enforced() != 0;
@@ -128,23 +128,35 @@ absl::Status Become(const std::vector<std::string>& programs, const ShimCall& ca
   return status;
 }
 
-absl::StatusOr<AgentEnd> RunAgent(const std::vector<std::string>& programs, const ShimCall& call,
-                                  TokenPipe& token_pipe, const std::string& token) {
+absl::StatusOr<AgentEnd> RunAgent(const DaemonChoice& daemon, const std::vector<std::string>& programs,
+                                  const ShimCall& call, TokenPipe& token_pipe, const std::string& token) {
   absl::StatusOr<std::unique_ptr<Supervisor>> supervisor = Supervisor::Create();
   if (!supervisor.ok()) return supervisor.status();
   RETURN_IF_ERROR((*supervisor)->Start(programs, call));
   // The token comes last: before it the shim cannot go on, so that SIGCHLD is ours before the agent can end.
   RETURN_IF_ERROR(WriteToken(token_pipe, token));
   token_pipe.read_end.Reset();
-  return (*supervisor)->Wait(kGrace, [&] { return StopSession(call.socket, call.session); });
+  return (*supervisor)->Wait(kGrace, [&] { return StopSession(daemon, call.session); });
+}
+
+// A system daemon that restarts is back within this time, and nothing weaker takes its place.
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenAwaited(const DaemonChoice& daemon) {
+  const absl::Time until = absl::Now() + kSystemDaemonTime;
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(daemon);
+  while (daemon.waits && absl::IsUnavailable(channel.status()) && absl::Now() < until) {
+    absl::SleepFor(kSystemDaemonTry);
+    channel = OpenChannel(daemon);
+  }
+  return channel;
 }
 
 // The answer to Start, or the exit status after the complaint.
-int StartSession(const VerbContext& context, const RunOptions& options, v1::StartResponse* response) {
+int StartSession(const VerbContext& context, const RunOptions& options, const DaemonChoice& daemon,
+                 v1::StartResponse* response) {
   const absl::StatusOr<v1::StartRequest> request = MakeRequest(context, options);
   if (!request.ok()) return context.FailLines(kRunFailed, request.status().message());
   const Watchdog watchdog(GrpcWatchdog(kCompileTime, kRunFailed, context.err_fd));
-  const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(SocketPath(context.socket));
+  const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenAwaited(daemon);
   if (!channel.ok()) return context.Fail(kRunFailed, channel.status().message());
   const auto stub = v1::Sessions::NewStub(*channel);
   grpc::ClientContext client_context;
@@ -166,27 +178,33 @@ int Run(const VerbContext& context, const RunOptions& options) {
   }
   const absl::StatusOr<ShimPrograms> shim = FindShim();
   if (!shim.ok()) return context.Fail(kRunFailed, shim.status().message());
+  const absl::StatusOr<DaemonChoice> chosen = context.Daemon();
+  if (!chosen.ok()) return context.Fail(kRunFailed, chosen.status().message());
+  const DaemonChoice& daemon = *chosen;
+  if (daemon.fell && !options.quiet)
+    Complain(context.err_fd,
+             "agentmon is not installed on this host: your own daemon records, and enforces less");
   v1::StartResponse response;
-  if (const int failed = StartSession(context, options, &response); failed != kOk) return failed;
+  if (const int failed = StartSession(context, options, daemon, &response); failed != kOk) return failed;
 
-  const std::string socket = SocketPath(context.socket);
   absl::StatusOr<TokenPipe> token_pipe = MakeTokenPipe();
   if (!token_pipe.ok()) {
-    DropUnusedSession(socket, response.session());
+    DropUnusedSession(daemon, response.session());
     return context.Fail(kRunFailed, token_pipe.status().message());
   }
-  const ShimCall call{socket, token_pipe->read_end.get(), response.session(), options.keep_fds,
+  const ShimCall call{daemon.socket, token_pipe->read_end.get(), response.session(), options.keep_fds,
                       context.command};
   const std::vector<std::string> programs = ProgramsToTry(*shim, response.mount_namespace());
-  const absl::StatusOr<AgentEnd> end = options.exec ? Become(programs, call, *token_pipe, response.token())
-                                                    : RunAgent(programs, call, *token_pipe, response.token());
+  const absl::StatusOr<AgentEnd> end = options.exec
+                                           ? Become(programs, call, *token_pipe, response.token())
+                                           : RunAgent(daemon, programs, call, *token_pipe, response.token());
   if (!end.ok()) {
-    DropUnusedSession(socket, response.session());
+    DropUnusedSession(daemon, response.session());
     return context.Fail(kRunFailed, end.status().message());
   }
-  if (!end->by_signal && end->code == kRunFailed) DropUnusedSession(socket, response.session());
+  if (!end->by_signal && end->code == kRunFailed) DropUnusedSession(daemon, response.session());
   if (!options.quiet && isatty(context.err_fd) == 1)
-    WriteEndLine(context, socket, response.session(), end->by_signal ? 128 + end->code : end->code);
+    WriteEndLine(context, daemon, response.session(), end->by_signal ? 128 + end->code : end->code);
   if (end->by_signal) DieBy(end->code);
   return end->code;
 }

@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/connection/socket.h"
 #include "client/exit_status.h"
+#include "client/output/text.h"
 
 namespace agentmon {
 
@@ -20,10 +20,17 @@ int VerbContext::FailLines(int exit_status, absl::string_view message) const {
 
 std::shared_ptr<grpc::Channel> VerbContext::Connect(int* exit_status) const {
   const Watchdog watchdog(GrpcWatchdog(kCallTime, kNoDaemon, err_fd));
-  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(SocketPath(socket));
+  const absl::StatusOr<DaemonChoice> daemon = Daemon();
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
+      daemon.ok() ? OpenChannel(*daemon) : absl::StatusOr<std::shared_ptr<grpc::Channel>>(daemon.status());
   if (channel.ok()) return *std::move(channel);
   *exit_status = Fail(ConnectFailure(channel.status()));
   return nullptr;
+}
+
+std::string VerbContext::DaemonWords() const {
+  return absl::StrCat(user ? " --user" : "",
+                      socket.empty() ? "" : absl::StrCat(" --socket ", ShellQuote(socket)));
 }
 
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseLabels(

@@ -17,6 +17,7 @@ namespace agentmon {
 
 struct VerbContext {
   std::string socket;                // --socket as given
+  bool user = false;                 // --user: the user's own daemon
   std::string color = "auto";        // --color
   bool json = false;                 // --json
   std::vector<std::string> command;  // what stands behind the first "--"
@@ -31,6 +32,10 @@ struct VerbContext {
   int FailLines(int exit_status, absl::string_view message) const;
   int Fail(const Failure& failure) const { return Fail(failure.exit_status, failure.message); }
   int FailRpc(const grpc::Status& status) const { return Fail(RpcFailure(status)); }
+  // Whom to talk to; why nobody.
+  absl::StatusOr<DaemonChoice> Daemon() const { return ChooseDaemon(socket, user); }
+  // What to add to a command that shall reach the same daemon.
+  std::string DaemonWords() const;
   // The channel, or null after the complaint, with the status to exit with.
   std::shared_ptr<grpc::Channel> Connect(int* exit_status) const;
   // One call with a deadline that holds whatever happens: `call` is given its context.

@@ -50,10 +50,16 @@ std::string PlainMessage(const grpc::Status& status) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& socket_path) {
+  DaemonChoice daemon;
+  daemon.socket = socket_path;
+  return OpenChannel(daemon);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const DaemonChoice& daemon) {
   // The first time with some to spare: whoever starts a session must be able to end it.
   static bool is_first = true;
   RETURN_IF_ERROR(CheckHeadroom(std::exchange(is_first, false) ? kGrpcClientAndMore : kGrpcClient));
-  absl::StatusOr<UniqueFd> fd = Dial(socket_path);
+  absl::StatusOr<UniqueFd> fd = Dial(daemon.socket, daemon.own);
   if (!fd.ok()) return fd.status();
   // Log lines of libraries have no place on the user's terminal; who wants them sets GRPC_VERBOSITY.
   if (getenv("GRPC_VERBOSITY") == nullptr) {

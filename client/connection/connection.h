@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "client/connection/daemon_choice.h"
 #include "common/base/watchdog.h"
 
 namespace agentmon {
@@ -21,6 +22,7 @@ inline constexpr absl::Duration kCompileTime = absl::Seconds(40);  // of a call 
 
 // The channel lives on one connected socket and does not reconnect.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& socket_path);
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const DaemonChoice& daemon);
 
 void SetDeadline(grpc::ClientContext& context, absl::Duration time);
 

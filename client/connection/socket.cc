@@ -66,13 +66,16 @@ absl::Status CannotConnect(int error, const std::string& path) {
   }
 }
 
-absl::Status CheckServer(int fd, const std::string& path) {
+absl::Status CheckServer(int fd, const std::string& path, bool own) {
   ucred server{};
   socklen_t size = sizeof server;
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size) != 0) {
     return ErrnoStatus(errno, absl::StrCat("who listens at ", path));
   }
   const uid_t caller = geteuid();
+  if (own && server.uid != caller)
+    return absl::PermissionDeniedError(absl::StrCat("the program that listens at ", path, " runs as uid ",
+                                                    server.uid, ", and --user means a daemon of your own"));
   if (ServerIsTrusted(server.uid, caller)) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat("the program that listens at ", path, " is not trusted: it runs as uid ", server.uid,
@@ -101,7 +104,7 @@ std::string WhereToLook(const std::string& root) {
                        : "look whether agentmond runs, and what it wrote to its standard error";
 }
 
-absl::StatusOr<UniqueFd> Dial(const std::string& path) {
+absl::StatusOr<UniqueFd> Dial(const std::string& path, bool own) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
@@ -118,7 +121,7 @@ absl::StatusOr<UniqueFd> Dial(const std::string& path) {
     result = connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
   } while (result != 0 && errno == EINTR);
   if (result != 0) return CannotConnect(errno, path);
-  RETURN_IF_ERROR(CheckServer(fd.get(), path));
+  RETURN_IF_ERROR(CheckServer(fd.get(), path, own));
   if (fcntl(fd.get(), F_SETFL, O_NONBLOCK) != 0) return ErrnoStatus(errno, "make the socket non-blocking");
   return fd;
 }

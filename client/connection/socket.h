@@ -22,7 +22,8 @@ bool ServerIsTrusted(uid_t server, uid_t caller);
 // A connected, non-blocking, close-on-exec socket on which nothing was sent yet. Waits at most five seconds
 // for a busy server. Unavailable when nobody listens, PermissionDenied when the server is not trusted; the
 // message is a whole sentence that says what to do.
-absl::StatusOr<UniqueFd> Dial(const std::string& path);
+// own: not even root is trusted.
+absl::StatusOr<UniqueFd> Dial(const std::string& path, bool own = false);
 
 // How agentmond is started on this host, "start it ...": by its systemd unit where there is one, else by
 // hand.

@@ -68,6 +68,11 @@ absl::StatusOr<std::string> ProcFs::StatusField(pid_t pid, absl::string_view fie
   return absl::NotFoundError(absl::StrCat(Path(pid, "status"), ": no field ", field));
 }
 
+uint64_t ProcStat::start_ns() const {
+  static const auto kTicks = static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
+  return start_ticks * (1'000'000'000 / kTicks);
+}
+
 absl::StatusOr<pid_t> ProcFs::ThreadGroup(pid_t tid) const {
   ASSIGN_OR_RETURN(const std::string text, StatusField(tid, "Tgid"));
   pid_t tgid = 0;

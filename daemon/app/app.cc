@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<App>> App::Create(const Options& options, Config 
 
 absl::Status App::OpenDirectories() {
   RETURN_IF_ERROR(PrepareDirectory(config_.state_dir, 0700));
-  RETURN_IF_ERROR(PrepareDirectory(config_.runtime_dir, 0755));
+  RETURN_IF_ERROR(PrepareDirectory(config_.runtime_dir, options_.user ? 0700 : 0755));
   ASSIGN_OR_RETURN(StateLock lock, StateLock::Acquire(config_.state_dir));
   lock_.emplace(std::move(lock));
   // Before anything of an earlier daemon is touched: whoever listens owns the runtime directory.
@@ -79,7 +79,7 @@ absl::Status App::OpenSocket() {
   ASSIGN_OR_RETURN(listener_, TakePassedSocket(config_.socket_path()));
   socket_is_passed_ = listener_.valid();
   if (socket_is_passed_) return absl::OkStatus();
-  ASSIGN_OR_RETURN(listener_, ListenOn(config_.socket_path()));
+  ASSIGN_OR_RETURN(listener_, ListenOn(config_.socket_path(), options_.user ? 0600 : 0666));
   return absl::OkStatus();
 }
 
@@ -142,21 +142,33 @@ absl::Status App::OpenStore() {
   return absl::OkStatus();
 }
 
-absl::Status App::StartSessions() {
+absl::Status App::MakeCgroups() {
   ASSIGN_OR_RETURN(const std::string mount, FindCgroup2Mount());
   const std::string instance = InstanceName(config_.runtime_dir);
+  if (options_.user) {
+    listeners_ = std::make_unique<ListenerSessions>();
+    ASSIGN_OR_RETURN(cgroups_, SessionCgroups::None(*loop_, mount));
+    host_limits_ = std::make_unique<HostLimits>(HostLimits::Places{mount, mount});
+    return absl::OkStatus();
+  }
   // Units have one name space: those of other instances are not theirs.
   const bool scopes = ::sd_booted() > 0 && instance == kMainInstance;
   ASSIGN_OR_RETURN(cgroups_, SessionCgroups::Create(*loop_, mount, instance, scopes));
   if (scopes) scopes_ = std::make_unique<SystemdScopes>(*loop_, loop_->event(), sd_bus_open_system);
   host_limits_ = std::make_unique<HostLimits>(HostLimits::Places{mount, cgroups_->base().path()});
+  return absl::OkStatus();
+}
+
+absl::Status App::StartSessions() {
+  RETURN_IF_ERROR(MakeCgroups());
+  const std::string instance = InstanceName(config_.runtime_dir);
   ASSIGN_OR_RETURN(resources_, ResourceKeeper::Create(*loop_, clock_));
   const std::string canary = MakeCanary(config_.runtime_dir, "file");
   const UnixCanaries sockets = MakeCanarySockets();
-  observation_ =
-      ObservationSet::Create(cgroups_->base(), instance, *loop_, clock_, tree_, std::move(holder_),
-                             {"/sys/fs/bpf/agentmon/" + instance, 0, canary},
-                             {sockets.name.empty() ? "" : config_.runtime_dir + "/unix", sockets.name});
+  observation_ = ObservationSet::Create(
+      cgroups_->base(), instance, *loop_, clock_, tree_, std::move(holder_),
+      {"/sys/fs/bpf/agentmon/" + instance, 0, canary},
+      {sockets.name.empty() ? "" : config_.runtime_dir + "/unix", sockets.name}, ListenerGone());
   workers_ = std::make_unique<WorkerPool>(kWorkers, kWaitingWork);
   policies_ = std::make_unique<Policies>(
       Policies::Deps{*loop_, *workers_, clock_, tree_, OwnPaths{config_.state_dir, config_.runtime_dir}},
@@ -175,7 +187,7 @@ absl::Status App::StartSessions() {
                   scopes_.get(), SessionFiles(config_.runtime_dir + "/sessions"), *pipeline_,
                   [this](const v1::Session& session) { store_->UpsertSession(session); },
                   [this](const std::string& session) { pipeline_->EndSession(session); }, canary,
-                  MakeCanary(config_.runtime_dir, "lsm"), sockets},
+                  MakeCanary(config_.runtime_dir, "lsm"), sockets, listeners_.get()},
       limits);
   pipeline_->AddSink(sessions_.get());
   pipeline_->AddSink(store_.get());
@@ -204,6 +216,12 @@ absl::Status App::StartSessions() {
   // A daemon that is killed a moment later has said from when until when nothing was recorded.
   if (!store_->Flush(kRecoveryFlush)) LogWarning("what recovery found is not stored yet");
   return absl::OkStatus();
+}
+
+// Null where sessions are cgroups.
+std::function<void(uint64_t)> App::ListenerGone() {
+  if (!options_.user) return nullptr;
+  return [this](uint64_t number) { sessions_->OnListenerGone(number); };
 }
 
 bool App::Judge(Decoded* record) {
@@ -254,7 +272,8 @@ DebugService::Plans App::NetworkPlans() {
 
 absl::Status App::StartServer() {
   ASSIGN_OR_RETURN(const gid_t admin, AdminGid(config_.admin_group));
-  peers_ = std::make_unique<Peers>(*cgroups_, admin, Peers::Limits());
+  peers_ = listeners_ != nullptr ? std::make_unique<Peers>(*cgroups_, *listeners_, Peers::Limits())
+                                 : std::make_unique<Peers>(*cgroups_, admin, Peers::Limits());
   rpc_ = std::unique_ptr<RpcDeps>(new RpcDeps{*loop_, *peers_, *sessions_, *policies_});
   services_.push_back(std::make_unique<SessionsService>(*rpc_, *store_, *hub_));
   services_.push_back(std::make_unique<TimelineService>(*rpc_, *store_, *hub_));

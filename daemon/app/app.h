@@ -4,6 +4,7 @@
 #include <grpcpp/impl/codegen/service_type.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +50,7 @@ class App {
   absl::Status OpenSocket();
   static std::string MakeCanary(const std::string& runtime_dir, absl::string_view name);
   UnixCanaries MakeCanarySockets();
+  absl::Status MakeCgroups();
   absl::Status OpenStore();
   absl::Status StartSessions();
   absl::Status StartServer();
@@ -56,6 +58,7 @@ class App {
   absl::Status WatchSignals();
   absl::Status WatchPolicies();
   bool Judge(Decoded* record);
+  std::function<void(uint64_t)> ListenerGone();
   void Reload();
   void StartWatchdog();
   v1::StatusResponse Status() const;
@@ -78,6 +81,7 @@ class App {
   std::unique_ptr<Policies> policies_;
   std::unique_ptr<PolicyWatcher> policy_watcher_;
   std::unique_ptr<SessionCgroups> cgroups_;
+  std::unique_ptr<ListenerSessions> listeners_;  // of a daemon that is not root's; else null
   std::unique_ptr<HostLimits> host_limits_;
   std::unique_ptr<ResourceKeeper> resources_;
   std::unique_ptr<SystemdScopes> scopes_;

@@ -157,8 +157,16 @@ std::string SetText(std::string* out, const std::string& text) {
 
 }  // namespace
 
-absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& name) {
-  Config c;
+namespace {
+
+std::string SetFallback(const std::string& text) {
+  return text == "none" || text == "user" ? "" : absl::StrCat("'", text, "' is not one of none, user");
+}
+
+// Of a key in a user's file.
+std::string Administrators(const std::string&) { return "is for /etc/agentmon/agentmond.yaml only"; }
+
+absl::StatusOr<Config> Parse(const std::string& text, const std::string& name, Config c, bool of_user) {
   if (text.size() > kMaxBytes) return absl::InvalidArgumentError(absl::StrCat(name, ": larger than 1 MiB"));
   Reader reader(name);
   const auto to = [](auto set, auto* field) { return [=](const std::string& v) { return set(field, v); }; };
@@ -172,11 +180,13 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& n
          {"runtime_dir", to(SetPath, &c.runtime_dir)},
          {"socket", to(SetPath, &c.socket)},
          {"log_level", to(SetLevel, &c.log_level)},
-         {"admin_group", to(SetText, &c.admin_group)},
+         {"admin_group", of_user ? Administrators : Reader::Setter(to(SetText, &c.admin_group))},
          {"default_policy", to(SetName, &c.policies.default_policy)},
-         {"floor_dir", to(SetPath, &c.policies.floor_dir)},
+         {"floor_dir", of_user ? Administrators : Reader::Setter(to(SetPath, &c.policies.floor_dir))},
          {"policies_dir", to(SetPath, &c.policies.policies_dir)}},
-        {{"resolver", {{"servers", to(SetServers, &c.dns_servers)}}},
+        // Read by clients: where a system installation is, a user's daemon may be used only when it says so.
+        {{"client", {{"fallback", of_user ? Administrators : SetFallback}}},
+         {"resolver", {{"servers", to(SetServers, &c.dns_servers)}}},
          {"retention", {{"max_age", to(SetAge, &c.max_age)}, {"max_size", to(SetSize, &c.max_size_bytes)}}},
          {"limits",
           {{"sessions_per_uid", to(SetCount, &c.sessions_per_uid)},
@@ -189,6 +199,17 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& n
   }
   RETURN_IF_ERROR(reader.status());
   return c;
+}
+
+}  // namespace
+
+absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& name) {
+  return Parse(text, name, Config(), false);
+}
+
+absl::StatusOr<Config> LoadUserConfig(const std::string& path, const Config& defaults) {
+  ASSIGN_OR_RETURN(const std::string text, ReadRootFile(path, kMaxBytes));
+  return Parse(text, path, defaults, true);
 }
 
 absl::StatusOr<Config> LoadConfig(const std::string& path) {

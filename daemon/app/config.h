@@ -35,6 +35,8 @@ inline constexpr char kDefaultConfigPath[] = "/etc/agentmon/agentmond.yaml";
 
 // `name` is what errors call the file. All errors at once, one a line: "file:line: what".
 absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& name);
+// A user's own file over `defaults`; keys that are the administrator's are errors in it.
+absl::StatusOr<Config> LoadUserConfig(const std::string& path, const Config& defaults);
 // Reads a file of root's that nobody else may write; refuses others.
 absl::StatusOr<Config> LoadConfig(const std::string& path);
 

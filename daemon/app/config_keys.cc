@@ -15,6 +15,9 @@ const std::vector<ConfigKey>& ConfigKeys() {
       {"default_policy", "default", "The policy of sessions that name none"},
       {"floor_dir", "/etc/agentmon/floor.d", "Policy files that every session is held to"},
       {"policies_dir", "/etc/agentmon/policies", "Policies by name, before the shipped ones"},
+      {"client.fallback", "none",
+       "Whether 'agentmon run --user' may use a daemon of the user's own on this host (user), or never "
+       "(none)"},
       {"resolver.servers", "",
        "DNS servers that are asked for sessions, such as 192.0.2.1,[2001:db8::1]:5353; without it those of "
        "resolv.conf"},

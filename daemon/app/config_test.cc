@@ -1,6 +1,10 @@
 #include "daemon/app/config.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <fstream>
 #include <set>
 
 #include "absl/strings/match.h"
@@ -121,6 +125,35 @@ TEST_CASE("nesting without end is one line that says where, and costs no stack")
     CHECK(message.size() < 100);
     CHECK(message.find('\n') == std::string::npos);
   }
+}
+
+TEST_CASE("a user's own file has what is the user's to say") {
+  char path[] = "/tmp/config-test-XXXXXX";
+  const int fd = mkstemp(path);
+  REQUIRE(fd >= 0);
+  close(fd);
+  const auto load = [&](const char* text) {
+    std::ofstream(path) << text;
+    Config system;
+    system.policies.floor_dir = "/system/floor";
+    return LoadUserConfig(path, system);
+  };
+  const auto own = load("default_policy: observe\n");
+  REQUIRE(own.ok());
+  CHECK(own->policies.default_policy == "observe");
+  CHECK(own->policies.floor_dir == "/system/floor");
+  for (const char* text : {"floor_dir: /x\n", "admin_group: adm\n", "client: {fallback: user}\n"}) {
+    CAPTURE(text);
+    CHECK(absl::StrContains(load(text).status().message(), "is for /etc/agentmon/agentmond.yaml only"));
+  }
+  unlink(path);
+}
+
+TEST_CASE("who may use a daemon of one's own is one of two words") {
+  CHECK(ParseConfig("client: {fallback: none}", "c").ok());
+  CHECK(ParseConfig("client: {fallback: user}", "c").ok());
+  CHECK_FALSE(ParseConfig("client: {fallback: system}", "c").ok());
+  CHECK_FALSE(ParseConfig("client: user", "c").ok());
 }
 
 }  // namespace agentmon

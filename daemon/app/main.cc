@@ -36,6 +36,17 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
+int RunApp(const agentmon::Options& options, const agentmon::Config& config, agentmon::JournalSocket* journal,
+           mode_t mask) {
+  ::umask(mask);
+  ::signal(SIGPIPE, SIG_IGN);
+  RaiseDescriptorLimit();
+  auto app = agentmon::App::Create(options, config, journal);
+  if (!app.ok()) return Fail(app.status());
+  const absl::Status ended = (*app)->Run();
+  return ended.ok() ? 0 : Fail(ended);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -50,16 +61,16 @@ int main(int argc, char** argv) {
   const auto config = agentmon::EffectiveConfig(options);
   if (!config.ok()) return Fail(config.status());
   agentmon::SetLogLevel(config->log_level);
+  if (options.user && ::geteuid() == 0) {
+    return Fail(absl::PermissionDeniedError(
+        "agentmond --user is for an ordinary user: root runs agentmond without --user, which can do more"));
+  }
+  if (options.user) return RunApp(options, *config, journal, 0077);
   if (::geteuid() != 0) {
     return Fail(
         absl::PermissionDeniedError("agentmond needs root: it loads BPF programs and makes cgroups; "
-                                    "start it as root ('systemctl start agentmon' where it is a service)"));
+                                    "start it as root ('systemctl start agentmon' where it is a service), or "
+                                    "with --user for what a user can have"));
   }
-  ::umask(0022);
-  ::signal(SIGPIPE, SIG_IGN);
-  RaiseDescriptorLimit();
-  auto app = agentmon::App::Create(options, *config, journal);
-  if (!app.ok()) return Fail(app.status());
-  const absl::Status ended = (*app)->Run();
-  return ended.ok() ? 0 : Fail(ended);
+  return RunApp(options, *config, journal, 0022);
 }

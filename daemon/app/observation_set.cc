@@ -6,11 +6,14 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "bpf/event_abi.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/kernel/proc_fs.h"
 #include "common/kernel/seccomp_listener.h"
 #include "daemon/event/kinds.h"
 #include "daemon/probe/event_record.h"
@@ -24,11 +27,24 @@ constexpr absl::Duration kHolderPause = absl::Seconds(1);  // between tries to s
 constexpr size_t kNameRecordBytes = 1 << 20;
 constexpr absl::Duration kLenient = absl::Seconds(5);
 
+// A daemon that is not root's may look into processes of its user, unless Yama lets only forefathers.
+absl::Status MayReadCallers(const ProcFs& proc) {
+  const auto scope = ReadWholeFile(proc.root() + "/sys/kernel/yama/ptrace_scope");
+  if (!scope.ok() || absl::StartsWith(*scope, "0")) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(
+      "kernel.yama.ptrace_scope is ", absl::StripAsciiWhitespace(*scope),
+      ": a daemon that is not root's cannot take over listeners or read what calls name; with 0 it "
+      "could"));
+}
+
 }  // namespace
 
-std::unique_ptr<ObservationSet> ObservationSet::Create(
-    const Cgroup& base, const std::string& instance, TaskRunner& core, const Clock& clock, ProcessTree& tree,
-    std::unique_ptr<HolderClient> holder, LsmProbe::Options lsm, const UnixOptions& unix_options) {
+std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, const std::string& instance,
+                                                       TaskRunner& core, const Clock& clock,
+                                                       ProcessTree& tree,
+                                                       std::unique_ptr<HolderClient> holder,
+                                                       LsmProbe::Options lsm, const UnixOptions& unix_options,
+                                                       std::function<void(uint64_t)> listener_gone) {
   auto set = std::unique_ptr<ObservationSet>(new ObservationSet(core, tree));
   set->holder_ = std::move(holder);
   if (set->holder_ == nullptr) {
@@ -39,6 +55,9 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(
   if (!ring.ok()) {
     set->Missing(v1::PROCESS, ring.status());
     set->Missing(v1::NETWORK, ring.status());
+    for (const v1::Source source : {v1::LSM, v1::NFLOG}) {
+      set->missing_[source] = std::string(ring.status().message());
+    }
   } else {
     set->ring_ = std::move(*ring);
     auto process = ProcessProbe::Create(*set->ring_);
@@ -76,7 +95,18 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(
   if (set->network_ != nullptr && set->network_->unix_permits() != nullptr && set->aliases_.ok())
     notify.unix_means = {set->network_->unix_permits(), *set->aliases_, set->OwnSockets(),
                          unix_options.canary};
-  if (set->holder_ != nullptr) {
+  absl::Status readable;
+  if (listener_gone != nullptr) {
+    readable = MayReadCallers(ProcFs());
+    if (!readable.ok()) set->Missing(v1::NOTIFY, readable);
+    notify.tells_execs = true;
+    notify.on_gone = [&core, alive = set->alive_, gone = std::move(listener_gone)](uint64_t number) {
+      core.Post([alive, gone, number] {
+        if (*alive) gone(number);
+      });
+    };
+  }
+  if (set->holder_ != nullptr && readable.ok()) {
     notify.shared = &set->holder_->shared();
     set->notify_ = std::make_unique<NotifyProbe>(core, notify);
   }
@@ -215,7 +245,10 @@ void ObservationSet::RemoveSession(uint64_t cgroup_id) {
     fanotify_->RemoveSession(cgroup_id);
     fanotify_->Drain();
   }
-  if (ring_ == nullptr) return;
+  if (ring_ == nullptr) {
+    gates_.erase(cgroup_id);
+    return tree_.ForgetSession(cgroup_id);
+  }
   ring_->Drain();
   if (second_line_ != nullptr) second_line_->RemoveSession(cgroup_id);
   if (names_ != nullptr) {  // after the connections, which have their names

@@ -38,10 +38,13 @@ class ObservationSet : public Observation {
   // `instance`: its name, for what outlives the daemon.
   // lsm: where the programs on the hooks of security modules are pinned, and the file of the self-test that
   // they let through.
+  // listener_gone: not null where sessions have no cgroups but their listeners' numbers. Called on the core
+  // thread when nobody is left behind one. Execs are told by the notify source then.
   static std::unique_ptr<ObservationSet> Create(const Cgroup& base, const std::string& instance,
                                                 TaskRunner& core, const Clock& clock, ProcessTree& tree,
                                                 std::unique_ptr<HolderClient> holder, LsmProbe::Options lsm,
-                                                const UnixOptions& unix_options);
+                                                const UnixOptions& unix_options,
+                                                std::function<void(uint64_t)> listener_gone = nullptr);
   ~ObservationSet() override;
   // Calls of a session that the holder has answered, so that nothing was recorded of them.
   using Unseen =

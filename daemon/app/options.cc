@@ -12,6 +12,7 @@
 #include "common/base/version.h"
 #include "common/cli/usage_error.h"
 #include "common/cli/value_checks.h"
+#include "daemon/app/user_places.h"
 
 namespace agentmon {
 
@@ -28,15 +29,18 @@ void AbsolutePath(CLI::Option* option) {
 
 std::unique_ptr<CLI::App> MakeDaemonApp(Options& o) {
   auto app = std::make_unique<CLI::App>(
-      "The agentmon daemon: records what AI coding agents do in their sessions. It needs root and runs in "
-      "the "
-      "foreground.",
+      "The agentmon daemon: records what AI coding agents do in their sessions. It needs root, or --user for "
+      "less, and runs in the foreground.",
       "agentmond");
   app->set_help_flag("-h,--help", "Show this help");
   app->set_version_flag("--version", std::string("agentmond ") + kVersion, "Show the version");
   app->add_option("--config", o.config_path,
                   std::string("Configuration file; default ") + kDefaultConfigPath + ", which need not exist")
       ->type_name("FILE");
+  app->add_flag("--user", o.user,
+                "Run as an ordinary user, for this user alone: no BPF, no fanotify, no limits; state in "
+                "$XDG_STATE_HOME/agentmon, socket in $XDG_RUNTIME_DIR/agentmon, configuration in "
+                "$XDG_CONFIG_HOME/agentmon/agentmond.yaml");
   AbsolutePath(
       app->add_option("--state-dir", o.state_dir, "Where the event store lives; default /var/lib/agentmon")
           ->type_name("DIR"));
@@ -68,9 +72,31 @@ Options ParseOptions(int argc, char** argv) {
   return o;
 }
 
+namespace {
+
+// What every session is held to is the administrator's to say. A file of theirs that cannot be read is no
+// reason to go on without it.
+absl::StatusOr<Config> UserConfig(const Options& options) {
+  const UserPlaces places = FindUserPlaces();
+  Config config;
+  config.state_dir = places.state_dir;
+  config.runtime_dir = places.runtime_dir;
+  if (::access(kDefaultConfigPath, F_OK) == 0) {
+    ASSIGN_OR_RETURN(const Config system, LoadConfig(kDefaultConfigPath));
+    config.policies = system.policies;
+  }
+  const std::string own = options.config_given ? options.config_path : places.config_path;
+  if (!options.config_given && (own.empty() || ::access(own.c_str(), F_OK) != 0)) return config;
+  return LoadUserConfig(own, config);
+}
+
+}  // namespace
+
 absl::StatusOr<Config> EffectiveConfig(const Options& options) {
   Config config;
-  if (options.config_given || ::access(options.config_path.c_str(), F_OK) == 0) {
+  if (options.user) {
+    ASSIGN_OR_RETURN(config, UserConfig(options));
+  } else if (options.config_given || ::access(options.config_path.c_str(), F_OK) == 0) {
     ASSIGN_OR_RETURN(config, LoadConfig(options.config_path));
   }
   std::string overrides;
@@ -88,6 +114,10 @@ absl::StatusOr<Config> EffectiveConfig(const Options& options) {
   if (!options.runtime_dir.empty()) config.runtime_dir = given.runtime_dir;
   if (!options.socket.empty()) config.socket = given.socket;
   if (!options.log_level.empty()) config.log_level = given.log_level;
+  if (config.runtime_dir.empty())
+    return absl::FailedPreconditionError("XDG_RUNTIME_DIR is not set: give --runtime-dir");
+  if (config.state_dir.empty())
+    return absl::FailedPreconditionError("neither XDG_STATE_HOME nor HOME is set: give --state-dir");
   return config;
 }
 

@@ -13,6 +13,7 @@ namespace agentmon {
 struct Options {
   std::string config_path = kDefaultConfigPath;
   bool config_given = false;  // then the file must exist
+  bool user = false;          // runs as an ordinary user, for that user alone
   std::string state_dir;      // each empty = as the configuration says
   std::string runtime_dir;
   std::string socket;
@@ -25,7 +26,8 @@ std::unique_ptr<CLI::App> MakeDaemonApp(Options& options);
 // Ends the process for --help, --version (status 0) and usage errors (status 2).
 Options ParseOptions(int argc, char** argv);
 
-// The file's values with the command line's over them.
+// The file's values with the command line's over them. With `user`, the system's file says where policies
+// lie, and the user's says everything else.
 absl::StatusOr<Config> EffectiveConfig(const Options& options);
 
 }  // namespace agentmon

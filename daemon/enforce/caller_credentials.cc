@@ -69,7 +69,16 @@ struct Kept {
   bool umask_known = false;
 };
 Kept& KeptByThread() {
-  thread_local Kept kept;
+  // A thread begins with the daemon's own, which one that is not root's cannot change, and need not for
+  // callers like itself.
+  thread_local Kept kept = [] {
+    Kept own;
+    const int count = getgroups(0, nullptr);
+    own.groups.resize(count > 0 ? static_cast<size_t>(count) : 0);
+    own.known = getgroups(count, own.groups.data()) == count;
+    own.fsgid = getegid();
+    return own;
+  }();
   return kept;
 }
 

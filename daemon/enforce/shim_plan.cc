@@ -93,7 +93,7 @@ void PlanEnvironment(const policy::Snapshot& snapshot, v1::ShimPlan& plan) {
 void PlanCalls(const policy::Snapshot& snapshot, const ShimPlanOptions& options, v1::ShimPlan& plan) {
   CallFamilies families;
   for (const CallFamily family : kAlwaysRefused) families.Add(family);
-  if (options.fanotify_backend) families.Add(CallFamily::kNamespace);
+  if (options.fanotify_backend || options.broker_alone) families.Add(CallFamily::kNamespace);
   for (const CompiledLayer& layer : snapshot.layers()) {
     if (!Stops(layer)) continue;
     if (layer.document->seccomp.ptrace) families.Add(CallFamily::kPtrace);
@@ -196,9 +196,11 @@ v1::ShimPlan MakeShimPlan(const policy::Snapshot& snapshot, const ShimPlanOption
     for (const char* name : kRootKeeps) plan.add_keep_capabilities(name);
   }
   plan.set_close_directories(true);
-  // /proc/PID/root of a process outside reaches mounts that have no marks; a domain closes it.
-  plan.set_landlock_scope((options.fanotify_backend && options.landlock_abi >= kLandlockReferAbi) ||
-                          (options.landlock_abi >= kLandlockScopeAbi && DeniesSignalsOut(snapshot)));
+  // /proc/PID/root of a process outside reaches mounts that have no marks; a domain closes it. A daemon of
+  // the same user could be traced without one.
+  plan.set_landlock_scope(
+      ((options.fanotify_backend || options.broker_alone) && options.landlock_abi >= kLandlockReferAbi) ||
+      (options.landlock_abi >= kLandlockScopeAbi && DeniesSignalsOut(snapshot)));
   plan.set_ask_unix(options.unix_backend && StopsUnixSockets(snapshot));
   PlanCalls(snapshot, options, plan);
   PlanCanaries(snapshot, options, plan);

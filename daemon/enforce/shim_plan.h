@@ -26,6 +26,7 @@ struct UnixCanaries {
 
 struct ShimPlanOptions {
   bool fanotify_backend = false;  // marks on mounts judge files: mounts of the session's own would have none
+  bool broker_alone = false;      // or no marks do, but the broker, which knows its own mounts only
   bool root = false;              // uid 0, which keeps what ordinary work on files needs
   bool lsm_backend = false;       // programs on the hooks of security modules judge files
   int landlock_abi = 0;           // of this kernel

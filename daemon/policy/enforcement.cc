@@ -113,6 +113,11 @@ class Lister {
       case RuleKind::kCommand:
         if (means_.armed && Has(v1::FANOTIFY) && Has(v1::NOTIFY))
           return {How::KERNEL, "fanotify, notify", ""};
+        if (means_.armed && Has(v1::NOTIFY) && !Has(v1::PROCESS))
+          return {
+              How::ASKED, "notify",
+              "before a program is started; what another thread writes into its arguments meanwhile is not "
+              "seen"};
         return Observed(v1::PROCESS, "process");
       case RuleKind::kUnix:
         return HowSocketsAre(rule);
@@ -161,6 +166,11 @@ class Lister {
     if (means_.armed && (!reads || asks_reads) && (!writes || Has(v1::NOTIFY))) {
       if (devices)
         return {How::ASKED, "notify", "of devices, opens for writing only, by the name that was asked"};
+      // An open that was judged goes on, and only the second look is at what it reaches.
+      if (!Has(v1::FANOTIFY) && (operations & (policy::kWrite | policy::kCreate)) != 0)
+        return {How::ASKED, "broker",
+                "opens are judged by the name that was asked; what another thread puts there meanwhile is not "
+                "seen"};
       if (!reads) return {How::KERNEL, "broker", ""};
       return {How::KERNEL,
               absl::StrCat(means_.controls.count(kLsmOpen) != 0 ? "bpf_lsm, " : "", "fanotify",

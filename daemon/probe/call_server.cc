@@ -20,6 +20,7 @@ namespace agentmon {
 NotifyAnswer CallServer::Capture(const Listener& listener, const seccomp_notif& request) {
   kept_ = Kept::kNothing;
   event_flags_ = 0;
+  start_ns_ = 0;
   if (request.pid == 0) return {!listener.closed(), EACCES};  // not in a pid namespace that we see
   boot_ns_ = clock_.BootNs();
   tid_ = static_cast<pid_t>(request.pid);
@@ -149,9 +150,12 @@ NotifyAnswer CallServer::Mediate(const Listener& listener, const MediatedCall& c
 
 NotifyAnswer CallServer::Exec(const Listener& listener, const MediatedCall& call,
                               const seccomp_notif& request) {
-  if (listener.gate == nullptr || !listener.gate->armed()) return {};
+  const bool armed = listener.gate != nullptr && listener.gate->armed();
+  if (!armed && !deps_.tells_execs) return {};
   NotifyAnswer answer;
-  if (listener.closed()) {
+  if (!listener.closed() && deps_.tells_execs) {
+    TellExec(call, request);
+  } else if (listener.closed()) {
     answer = CaptureExec(listener, call, request);
   } else if (deps_.verifier != nullptr && !deps_.verifier->PermitAny(tid_, caller_.tgid)) {
     answer = {false, EAGAIN};
@@ -191,8 +195,37 @@ NotifyAnswer CallServer::CaptureExec(const Listener& listener, const MediatedCal
   }
   if (deps_.verifier != nullptr && !deps_.verifier->Permit(tid_, caller_.tgid, exec.argv, exec.argv_cut))
     return {false, EAGAIN};
+  if (deps_.tells_execs) KeepExec(exec, permit.asked, object);
   if (deps_.permits != nullptr) deps_.permits->Put(tid_, std::move(permit));
   return {};
+}
+
+void CallServer::TellExec(const MediatedCall& call, const seccomp_notif& request) {
+  ExecCall exec;
+  if (!agentmon::CaptureExec(call, request, &exec)) return;
+  const CallerBase base = OpenCallerBase(tid_, caller_.tgid, exec.name);
+  if (base.error == 0) KeepExec(exec, AskedPath(base), FindObject(base, exec.follow));
+}
+
+// Shells try one directory after another: what cannot be started is nothing to tell.
+void CallServer::KeepExec(const ExecCall& exec, const std::string& asked, const FoundObject& object) {
+  constexpr mode_t kAnyExecute = 0111;
+  if (object.error != 0 || !S_ISREG(object.st.st_mode) || (object.st.st_mode & kAnyExecute) == 0) return;
+  event_ = Event();
+  event_.set_kind(v1::EXEC);
+  event_.set_exe(object.path);
+  event_.mutable_exec()->set_filename(asked);
+  for (const std::string& word : exec.argv) event_.mutable_exec()->add_argv(word);
+  event_.mutable_exec()->set_argv_cut(exec.argv_cut);
+  start_ns_ = 0;
+  if (const auto own = proc_.Stat(caller_.tgid); own.ok()) {
+    start_ns_ = own->start_ns();
+    event_.mutable_parent()->set_pid(own->parent);
+    if (const auto parent = proc_.Stat(own->parent); parent.ok())
+      event_.mutable_parent()->set_start_ns(parent->start_ns());
+  }
+  event_flags_ = AM_F_AS_ASKED;
+  kept_ = Kept::kEvent;
 }
 
 // A loader that is given a program opens it as any file: nothing asks about an exec of it then.
@@ -222,7 +255,7 @@ void CallServer::Finish(const Listener& listener) {
   if (kept_ != Kept::kEvent) return FinishFile(listener);
   deps_.queue->Push(
       EncodeEventRecord({v1::NOTIFY, boot_ns_, listener.cgroup_id, static_cast<uint32_t>(caller_.tgid),
-                         static_cast<uint32_t>(tid_), caller_.uid, 0, event_flags_},
+                         static_cast<uint32_t>(tid_), caller_.uid, start_ns_, event_flags_},
                         event_));
 }
 

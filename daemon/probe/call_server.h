@@ -9,6 +9,7 @@
 #include "daemon/enforce/file_broker.h"
 #include "daemon/event/event.h"
 #include "daemon/probe/call_table.h"
+#include "daemon/probe/exec_call.h"
 #include "daemon/probe/exec_permits.h"
 #include "daemon/probe/exec_verifier.h"
 #include "daemon/probe/file_call.h"
@@ -28,6 +29,7 @@ struct CallServerDeps {
   std::shared_ptr<ExecPermits> permits;    // may be null
   std::shared_ptr<ExecVerifier> verifier;  // may be null
   UnixMeans unix_means;
+  bool tells_execs = false;  // what is let go is told as asked: there is no other source of processes
 };
 
 // Where nothing is stopped every call goes on. Else: calls that change names or files are performed by the
@@ -48,6 +50,8 @@ class CallServer : public NotifyServer {
   Gate::Answer JudgePayload(const Listener& listener, const std::string& exe,
                             absl::Span<const absl::string_view> argv);
   NotifyAnswer NameSocket(const Listener& listener, const SocketCall& call, const seccomp_notif& request);
+  void TellExec(const MediatedCall& call, const seccomp_notif& request);
+  void KeepExec(const ExecCall& exec, const std::string& asked, const FoundObject& object);
   bool PrepareToAct();
   NotifyAnswer Refuse(const Listener& listener, const seccomp_notif& request);
   void KeepStop(Event event, v1::Judgement judgement, const char* mechanism, int error);
@@ -55,6 +59,7 @@ class CallServer : public NotifyServer {
 
   const CallServerDeps deps_;
   SystemClock clock_;
+  const ProcFs proc_;
   CallerIdentities identities_;
   PathResolver resolver_;
   FileBroker broker_;
@@ -67,6 +72,7 @@ class CallServer : public NotifyServer {
   BrokerResult result_;
   Event event_;
   uint32_t event_flags_ = 0;  // AM_F_*
+  uint64_t start_ns_ = 0;     // of the caller, where the event tells it
   CallerIdentity caller_;
   pid_t tid_ = 0;
   int64_t boot_ns_ = 0;

@@ -155,6 +155,7 @@ void NotifyPool::State::Serve(ServingThread& thread) {
       if (!ServeOne(thread, *listener)) return;
     } else if ((event.events & (EPOLLHUP | EPOLLERR)) != 0) {
       Drop(listener->cgroup_id);  // no process is left behind the filter
+      if (options.on_gone) options.on_gone(listener->cgroup_id);
     }
   }
 }

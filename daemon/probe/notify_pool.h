@@ -66,6 +66,8 @@ class NotifyPool {
     NotifyShared* shared = nullptr;
     std::function<std::unique_ptr<NotifyServer>()> make_server;
     int64_t hang_ns = 100'000'000;
+    // No process is left behind the listener, which is dropped. Any thread; may be null.
+    std::function<void(uint64_t cgroup_id)> on_gone = nullptr;
   };
   static constexpr int kStuckNoFiles = 1;  // Listener::stuck at which files are not looked at any more
   static constexpr int kStuckNothing = 4;  // and at which requests are answered unread

@@ -9,8 +9,9 @@ absl::Status NotifyProbe::Attach(RecordSink& sink) {
   NotifyPool::Options pool;
   pool.lanes = options_.lanes;
   pool.shared = options_.shared;
+  pool.on_gone = options_.on_gone;
   pool.make_server = [deps = CallServerDeps{calls_, queue_, options_.dedupe, options_.permits,
-                                            options_.verifier, options_.unix_means}] {
+                                            options_.verifier, options_.unix_means, options_.tells_execs}] {
     return std::make_unique<CallServer>(deps);
   };
   ASSIGN_OR_RETURN(pool_, NotifyPool::Start(std::move(pool)));

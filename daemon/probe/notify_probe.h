@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "common/base/task_runner.h"
@@ -31,6 +32,8 @@ class NotifyProbe : public Probe {
     std::shared_ptr<ExecPermits> permits;    // is told of execs that were judged; may be null
     std::shared_ptr<ExecVerifier> verifier;  // the same; may be null
     UnixMeans unix_means;
+    bool tells_execs = false;                                   // nobody else does
+    std::function<void(uint64_t cgroup_id)> on_gone = nullptr;  // see NotifyPool; any thread
   };
   // Core thread. `core` must outlive the probe.
   NotifyProbe(TaskRunner& core, Options options) : core_(core), options_(std::move(options)) {}

@@ -60,7 +60,15 @@ absl::Status Gone() {
 }  // namespace
 
 Peers::Peers(const SessionCgroups& cgroups, gid_t admin_gid, Limits limits)
+    : Peers(cgroups, nullptr, admin_gid, limits) {}
+
+Peers::Peers(const SessionCgroups& cgroups, const ListenerSessions& listeners, Limits limits)
+    : Peers(cgroups, &listeners, static_cast<gid_t>(-1), limits) {}
+
+Peers::Peers(const SessionCgroups& cgroups, const ListenerSessions* listeners, gid_t admin_gid, Limits limits)
     : cgroups_(cgroups),
+      listeners_(listeners),
+      own_filters_(SeccompFilters(proc_, getpid())),
       admin_gid_(admin_gid),
       limits_(limits),
       // The upper three quarters of the table: low numbers are taken and given back by everything else.
@@ -76,6 +84,19 @@ absl::Status Peers::Place(Caller& caller) const {
     caller.role = Role::kAgent;
     caller.session = path.ok() ? cgroups_.SessionOf(*path) : "";
   }
+  return listeners_ == nullptr ? absl::OkStatus() : PlaceByListener(caller);
+}
+
+// Filters are inherited and never lost: a process that is under more of them than this daemon may be in a
+// session, and one that is under no more is in none.
+absl::Status Peers::PlaceByListener(Caller& caller) const {
+  const int filters = SeccompFilters(proc_, caller.pid);
+  const std::string session = listeners_->SessionOf(caller.pid);
+  if (!caller.pidfd->Alive()) return Gone();
+  if (filters < 0 || own_filters_ < 0 || filters > own_filters_ || !session.empty()) {
+    caller.role = Role::kAgent;
+    caller.session = session;
+  }
   return absl::OkStatus();
 }
 
@@ -86,6 +107,8 @@ absl::StatusOr<UniqueFd> Peers::Admit(UniqueFd connection) {
     return ErrnoStatus(errno, "credentials of a connection");
   }
   if (cred.pid <= 0) return absl::PermissionDeniedError("the peer's process is not visible from here");
+  if (listeners_ != nullptr && cred.uid != ::geteuid())
+    return absl::PermissionDeniedError(absl::StrCat("uid ", cred.uid, " is not the user of this daemon"));
   ASSIGN_OR_RETURN(PidFd pidfd, PeerPidFd(connection.get(), cred.pid));
   Caller caller;
   caller.pid = cred.pid;

@@ -16,6 +16,7 @@
 #include "common/base/unique_fd.h"
 #include "common/kernel/proc_fs.h"
 #include "daemon/session/caller.h"
+#include "daemon/session/listener_sessions.h"
 #include "daemon/session/session_cgroups.h"
 
 namespace agentmon {
@@ -29,6 +30,8 @@ class Peers {
   };
   // admin_gid: members have role admin; -1 = nobody but root.
   Peers(const SessionCgroups& cgroups, gid_t admin_gid, Limits limits);
+  // Of a daemon that is not root's: serves its own uid and nobody else.
+  Peers(const SessionCgroups& cgroups, const ListenerSessions& listeners, Limits limits);
 
   // Reads the credentials of an accepted connection and gives it its number; the returned descriptor is
   // to be handed to gRPC, which closes it. Refused: the peer is gone, or has too many connections.
@@ -41,6 +44,7 @@ class Peers {
   absl::StatusOr<Caller> CallerOf(absl::string_view peer) const;
 
  private:
+  Peers(const SessionCgroups& cgroups, const ListenerSessions* listeners, gid_t admin_gid, Limits limits);
   struct Connection {
     Caller caller;
     uint64_t inode;  // of the socket: a number whose socket has another inode is not this connection
@@ -50,12 +54,16 @@ class Peers {
   // Role and session as the peer's cgroup tells now.
   absl::Status Place(Caller& caller) const;
 
+  absl::Status PlaceByListener(Caller& caller) const;
+
   const SessionCgroups& cgroups_;
+  const ProcFs proc_;
+  const ListenerSessions* const listeners_;  // null: sessions are cgroups
+  const int own_filters_;
   const gid_t admin_gid_;
   const Limits limits_;
   const int first_number_;
   const int last_number_;
-  ProcFs proc_;
   mutable absl::Mutex mutex_;
   int next_number_ ABSL_GUARDED_BY(mutex_);
   std::map<int, Connection> connections_ ABSL_GUARDED_BY(mutex_);

@@ -58,7 +58,7 @@ std::unique_ptr<grpc::Server> BuildServer(const std::vector<grpc::Service*>& ser
 
 }  // namespace
 
-absl::StatusOr<UniqueFd> ListenOn(const std::string& path) {
+absl::StatusOr<UniqueFd> ListenOn(const std::string& path, mode_t mode) {
   ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
   const auto* generic = reinterpret_cast<const sockaddr*>(&address);
   {
@@ -76,7 +76,7 @@ absl::StatusOr<UniqueFd> ListenOn(const std::string& path) {
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "socket");
   if (::bind(fd.get(), generic, sizeof(address)) != 0) return ErrnoStatus(errno, absl::StrCat("bind ", path));
-  if (::chmod(path.c_str(), 0666) != 0) return ErrnoStatus(errno, absl::StrCat("chmod ", path));
+  if (::chmod(path.c_str(), mode) != 0) return ErrnoStatus(errno, absl::StrCat("chmod ", path));
   if (::listen(fd.get(), 1024) != 0) return ErrnoStatus(errno, absl::StrCat("listen on ", path));
   return fd;
 }

@@ -18,7 +18,7 @@ namespace agentmon {
 
 // A listening socket that anyone may connect to (what they may do follows from who they are), in a
 // directory of root's. Replaces a socket that nobody listens on; refuses while somebody does.
-absl::StatusOr<UniqueFd> ListenOn(const std::string& path);
+absl::StatusOr<UniqueFd> ListenOn(const std::string& path, mode_t mode = 0666);
 
 class RpcServer {
  public:

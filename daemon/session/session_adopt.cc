@@ -64,6 +64,13 @@ class TreeMove {
   int left_out_ = 0;
 };
 
+absl::Status NeedsLaunch() {
+  return Refusal(absl::StatusCode::kFailedPrecondition, "NO_LISTENER",
+                 "a daemon that is no root's cannot take in what already runs: only what it sees from the "
+                 "start has a seccomp listener",
+                 "start the program with 'agentmon run'");
+}
+
 absl::Status Busy() {
   return Refusal(absl::StatusCode::kResourceExhausted, "BUSY", "too many sessions start at once",
                  "try again");
@@ -74,6 +81,7 @@ absl::Status Busy() {
 void SessionManager::Adopt(const Caller& caller, const v1::AdoptRequest& request,
                            Done<v1::AdoptResponse> done) {
   absl::Status may = CheckMayStart(caller);
+  if (may.ok() && deps_.listeners != nullptr) may = NeedsLaunch();
   if (may.ok()) may = CheckStartFields(request.name(), request.workspace(), request.labels());
   if (may.ok()) may = CheckAdoptable(proc_, caller, request.pid());
   if (!may.ok()) return done(may);
@@ -172,6 +180,7 @@ void SessionManager::FinishAdopt(const StatePtr& state, pid_t pid, absl::StatusO
 
 void SessionManager::StartWatch(const Caller& caller, pid_t pid, Done<v1::Session> done) {
   absl::Status may = CheckMayStart(caller);
+  if (may.ok() && deps_.listeners != nullptr) may = NeedsLaunch();
   if (may.ok()) may = CheckAdoptable(proc_, caller, pid);
   if (!may.ok()) return done(may);
   deps_.policies.Prepare(

@@ -37,6 +37,7 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   if (armed) judged = deps_.observation.JudgeConnects(state->cgroup_id, snapshot);
   state->judges_connects = options.network_backend = armed && judged.ok();
   state->tries_backstop = state->judges_connects && deps_.observation.BacksUpConnects(state->cgroup_id);
+  options.broker_alone = armed && IsHeldByListener(*state);
   options.root = root;
   options.landlock_abi = LandlockAbi();
   options.lsm_backend = armed && ActiveSources(state->info).count(v1::LSM) != 0;
@@ -50,7 +51,8 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   options.canary_file = deps_.canary_file;
   options.lsm_canary_file = deps_.lsm_canary_file;
   state->plan = MakeShimPlan(*snapshot, options);
-  state->plan.set_ask_exec(armed);
+  // Without a cgroup there is no source of processes but this.
+  state->plan.set_ask_exec(armed || IsHeldByListener(*state));
   state->plan.set_give_datagram_socket(state->tries_backstop);
   state->proof_required = RequiresEnforcement(*snapshot);
   state->info.clear_controls();
@@ -130,6 +132,13 @@ absl::StatusOr<v1::ArmResponse> SessionManager::Arm(const Caller& caller, const 
     }
   } else {
     armed = absl::UnavailableError(request.notify_error().substr(0, 512));
+  }
+  if (IsHeldByListener(*state)) {
+    if (!armed.ok()) {
+      End(state, "it has no listener that would hold it");
+      return WithContext(armed, "hold the session by its seccomp listener");
+    }
+    ForgetClient(state);
   }
   state->armed = true;
   const bool prove = !state->plan.canaries().empty();

@@ -58,7 +58,14 @@ absl::StatusOr<std::unique_ptr<SessionCgroups>> SessionCgroups::Create(TaskRunne
   return self;
 }
 
+absl::StatusOr<std::unique_ptr<SessionCgroups>> SessionCgroups::None(TaskRunner& core,
+                                                                     const std::string& mount) {
+  ASSIGN_OR_RETURN(Cgroup base, Cgroup::Open(mount));
+  return std::unique_ptr<SessionCgroups>(new SessionCgroups(core, std::move(base), "", false, UniqueFd()));
+}
+
 SessionCgroups::~SessionCgroups() {
+  if (!inotify_.valid()) return;
   core_.UnwatchFd(inotify_.get());
   ::rmdir(base_.path().c_str());  // fails while sessions are left, as it should
   if (with_scopes_) ::rmdir(std::string(absl::StripSuffix(base_.path(), kBelow)).c_str());
@@ -73,6 +80,7 @@ absl::StatusOr<Cgroup> SessionCgroups::Open(const std::string& session) const {
 }
 
 std::vector<std::string> SessionCgroups::Existing() {
+  if (!inotify_.valid()) return {};
   std::vector<std::string> sessions = base_.Children();
   if (!with_scopes_) return sessions;
   FindScopes(kSystemSlices);
@@ -126,6 +134,7 @@ void SessionCgroups::OnInotify() {
 }
 
 std::string SessionCgroups::SessionOf(absl::string_view cgroup_path) const {
+  if (!inotify_.valid()) return "";
   if (with_scopes_) {
     std::string session = SessionOfScope(cgroup_path);
     if (!session.empty()) return session;

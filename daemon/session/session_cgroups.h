@@ -29,6 +29,8 @@ class SessionCgroups {
   static absl::StatusOr<std::unique_ptr<SessionCgroups>> Create(TaskRunner& core, const std::string& mount,
                                                                 const std::string& instance,
                                                                 bool scopes = false);
+  // Makes none: for sessions that something else holds. The base is where cgroup2 is mounted.
+  static absl::StatusOr<std::unique_ptr<SessionCgroups>> None(TaskRunner& core, const std::string& mount);
   ~SessionCgroups();
 
   absl::StatusOr<Cgroup> Make(const std::string& session);

@@ -14,6 +14,7 @@ namespace {
 
 constexpr absl::Duration kLastRecords = absl::Milliseconds(20);
 constexpr absl::Duration kManagerTime = absl::Seconds(10);
+constexpr int kKillRounds = 40;    // 2 s
 constexpr int kSettleTries = 150;  // 3 s: then what still waits is given up
 
 // TERM to every process of the cgroup. A pid is held by descriptor and found in the cgroup after that,
@@ -35,7 +36,7 @@ void TerminateAll(const Cgroup& cgroup, const ProcFs& proc, const std::string& r
 }  // namespace
 
 void SessionManager::OnCgroupChange(const StatePtr& state) {
-  if (state->ended || state->ending || !state->populated_once) return;
+  if (state->ended || state->ending || !state->populated_once || !state->cgroup.has_value()) return;
   const auto populated = state->cgroup->Populated();
   if (populated.ok() && *populated) return;
   state->ending = true;
@@ -57,6 +58,10 @@ void SessionManager::EndEmpty() {
   std::vector<StatePtr> states;
   for (const auto& [id, state] : sessions_) states.push_back(state);
   for (const StatePtr& state : states) {
+    if (IsHeldByListener(*state)) {
+      if (!state->populated_once) End(state, "the daemon stopped before its first process came");
+      continue;
+    }
     if (!state->cgroup.has_value()) {
       End(state, "the daemon stopped");
       continue;
@@ -101,20 +106,26 @@ void SessionManager::Stop(const Caller& caller, const v1::StopRequest& request, 
 void SessionManager::BeginStop(const StatePtr& state, int64_t grace_ms, const std::string& reason) {
   if (state->ended) return;
   state->stopped_by = reason;
-  if (!state->cgroup.has_value() || !state->populated_once) return End(state, state->stopped_by);
+  const bool by_listener = IsHeldByListener(*state);
+  if ((!state->cgroup.has_value() && !by_listener) || !state->populated_once)
+    return End(state, state->stopped_by);
   if (state->info.state() != v1::Session::STOPPING) {
     state->info.set_state(v1::Session::STOPPING);
     Emit(*state, v1::SessionChange::STOP_REQUESTED, state->stopped_by);
   }
   // A session that ends within the grace is gone, and its descriptors with it.
-  const auto kill = [alive = alive_, held = std::weak_ptr(state)] {
+  const auto kill = [this, alive = alive_, held = std::weak_ptr(state), by_listener] {
     const StatePtr left = held.lock();
     if (!*alive || left == nullptr || left->ended) return;
+    if (by_listener) return KillByListener(left, kKillRounds);
     if (const absl::Status s = left->cgroup->Kill(); !s.ok())
       LogError("stop ", left->info.id(), ": ", s.message());
   };
   if (grace_ms < 0) return kill();
-  TerminateAll(*state->cgroup, proc_, state->info.cgroup());
+  if (by_listener)
+    deps_.listeners->Signal(state->info.id(), SIGTERM);
+  else
+    TerminateAll(*state->cgroup, proc_, state->info.cgroup());
   const absl::Duration grace =
       grace_ms == 0 ? limits_.default_grace : absl::Milliseconds(std::min<int64_t>(grace_ms, 600'000));
   deps_.core.PostAfter(grace, kill);
@@ -137,6 +148,7 @@ void SessionManager::End(const StatePtr& state, const std::string& reason) {
   }
   Emit(*state, v1::SessionChange::ENDED, reason);
   const std::string id = state->info.id();
+  if (deps_.listeners != nullptr) deps_.listeners->Forget(id);
   if (!state->token.empty()) by_token_.erase(state->token);
   by_cgroup_.erase(state->cgroup_id);
   sessions_.erase(id);

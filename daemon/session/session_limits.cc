@@ -99,6 +99,10 @@ void SessionManager::RecoverLimits(const StatePtr& state) {
 // A session with processes: a write may wait for the kernel's reclaim.
 void SessionManager::FollowLimits(const StatePtr& state) {
   const auto snapshot = deps_.policies.SnapshotOf(state->info.id());
+  if (snapshot != nullptr && IsHeldByListener(*state)) {
+    NoteLimits(state, snapshot->limits(), HostMissing(snapshot->limits()));
+    return;
+  }
   if (snapshot == nullptr || state->resources == nullptr || SameLimits(state->limits, snapshot->limits()))
     return;
   const policy::ResourceLimits before = state->limits, wanted = snapshot->limits();
@@ -132,7 +136,7 @@ void SessionManager::TellMissingLimits(const SessionState& state) {
 MissingLimits SessionManager::LimitsMissing(const std::string& session,
                                             const policy::ResourceLimits& limits) const {
   const auto it = sessions_.find(session);
-  if (it == sessions_.end()) return deps_.host_limits.Missing(limits);
+  if (it == sessions_.end()) return HostMissing(limits);
   if (it->second->info.origin() != v1::Session::WATCH) return it->second->missing_limits;
   MissingLimits all;
   for (const std::string& key : GivenLimits(limits)) all[key] = "a watched tree stays where it is";

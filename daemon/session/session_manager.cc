@@ -108,7 +108,7 @@ SessionManager::SessionManager(SessionDeps deps, SessionLimits limits)
   deps_.policies.SetLimits(
       [this](const std::string& id, const policy::ResourceLimits& l) { return LimitsMissing(id, l); },
       [this](const policy::Snapshot& snapshot) {
-        return CheckLimits(snapshot, deps_.host_limits.Missing(snapshot.limits()));
+        return CheckLimits(snapshot, HostMissing(snapshot.limits()));
       });
 }
 
@@ -148,7 +148,10 @@ absl::StatusOr<SessionManager::StatePtr> SessionManager::Make(uid_t uid, v1::Ses
   state->info.set_state(v1::Session::STARTING);
   state->info.set_started_ns(absl::ToUnixNanos(deps_.clock.Wall()));
   // A scope begins with a process, so its cgroup comes with that.
-  if (origin != v1::Session::WATCH && deps_.scopes == nullptr) RETURN_IF_ERROR(MakeCgroup(state));
+  if (deps_.listeners != nullptr)
+    RETURN_IF_ERROR(BeginByListener(state));
+  else if (origin != v1::Session::WATCH && deps_.scopes == nullptr)
+    RETURN_IF_ERROR(MakeCgroup(state));
   for (const v1::SourceState& source : deps_.observation.Sources()) {
     // Where the policy stops nothing, these have nothing to do.
     if (source.source() == v1::RESOLVER || source.source() == v1::NFLOG) continue;
@@ -187,7 +190,7 @@ absl::StatusOr<v1::StartResponse> SessionManager::StartPrepared(const Caller& ca
                                                                 const Policies::PreparedPtr& policy) {
   RETURN_IF_ERROR(CheckMayStart(caller));  // others may have started meanwhile
   const policy::Snapshot& snapshot = *policy->compiled.snapshot;
-  RETURN_IF_ERROR(CheckLimits(snapshot, deps_.host_limits.Missing(snapshot.limits())));
+  RETURN_IF_ERROR(CheckLimits(snapshot, HostMissing(snapshot.limits())));
   ASSIGN_OR_RETURN(const StatePtr state, Make(caller.uid, v1::Session::RUN));
   agentmon::Describe(request.name(), request.workspace(), request.labels(), state->info);
   SetCommand(state->info, {request.command().begin(), request.command().end()});
@@ -199,6 +202,7 @@ absl::StatusOr<v1::StartResponse> SessionManager::StartPrepared(const Caller& ca
     End(state, "its limits could not be set");
     return limited;
   }
+  if (IsHeldByListener(*state)) NoteLimits(state, snapshot.limits(), HostMissing(snapshot.limits()));
   Save(state);
   // A session that has ended by then is gone, and its descriptors with it.
   deps_.core.PostAfter(limits_.attach_timeout, [this, alive = alive_, held = std::weak_ptr(state)] {
@@ -209,14 +213,7 @@ absl::StatusOr<v1::StartResponse> SessionManager::StartPrepared(const Caller& ca
   });
   state->client_pid = caller.pid;
   WatchClient(state, caller);
-  // A migration soon after another one takes 14 us in place of 10 to 15 ms (the kernel's cgroup lock stays
-  // in writer mode for a while), so the lock is taken now, while the caller starts its shim.
-  const bool posted [[maybe_unused]] =
-      deps_.workers.TryPost([cgroup = ProcFs().CgroupPath(getpid()), mount = deps_.cgroups.mount()] {
-        if (!cgroup.ok()) return;
-        const auto own = Cgroup::Open(mount + *cgroup);
-        if (own.ok()) own->AddProcess(getpid()).IgnoreError();
-      });
+  if (deps_.listeners == nullptr) LockCgroupsEarly();
   v1::StartResponse response;
   response.set_session(state->info.id());
   response.set_token(state->token);
@@ -262,6 +259,7 @@ void SessionManager::Attach(const Caller& caller, const v1::AttachRequest& reque
   const auto finish = [this, alive = alive_, state, caller, no_namespace, done](const absl::Status& moved) {
     if (*alive) FinishAttach(state, caller, no_namespace, moved, done);
   };
+  if (IsHeldByListener(*state)) return finish(absl::OkStatus());
   if (!state->cgroup.has_value()) {
     return BeginScope(state, caller.pid, [this, state, caller, finish](const absl::Status& placed) {
       // A plain cgroup has nobody in it yet.
@@ -288,6 +286,7 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
     return done(WithContext(moved, "move the agent into its session"));
   }
   ForgetClient(state);
+  if (IsHeldByListener(*state)) HoldByFirstProcess(state, caller);
   state->shim_pid = caller.pid;
   state->populated_once = true;
   SetSource(state, v1::FANOTIFY,
@@ -380,6 +379,8 @@ v1::Session SessionManager::Describe(const SessionState& state) const {
     const auto pids = state.cgroup->Processes();
     if (pids.ok()) info.set_processes(static_cast<uint32_t>(pids->size()));
   }
+  if (IsHeldByListener(state))
+    info.set_processes(static_cast<uint32_t>(deps_.listeners->Processes(info.id()).size()));
   if (state.resources != nullptr) *info.mutable_usage() = state.resources->Look();
   return info;
 }
@@ -421,6 +422,8 @@ void SessionManager::OnEvent(const Event& event) {
   if (it == sessions_.end()) return;
   const StatePtr state = it->second;
   state->info.set_events(state->info.events() + 1);
+  if (deps_.listeners != nullptr && event.source() == v1::NOTIFY)
+    deps_.listeners->Saw(event.session(), event.process().pid(), event.kind() == v1::EXEC);
   if (state->resources != nullptr && event.source() != v1::DAEMON && event.source() != v1::CGROUP)
     OnAct(*state, event);
   for (v1::SourceState& source : *state->info.mutable_sources()) {

@@ -24,6 +24,7 @@
 #include "daemon/limits/resource_keeper.h"
 #include "daemon/policy/policies.h"
 #include "daemon/session/caller.h"
+#include "daemon/session/listener_sessions.h"
 #include "daemon/session/observation.h"
 #include "daemon/session/session_cgroups.h"
 #include "daemon/session/session_files.h"
@@ -57,6 +58,7 @@ struct SessionDeps {
   std::function<void(const std::string&)> last_events;  // asks for what waits of a session that ends
   std::string canary_file = "", lsm_canary_file = "";   // see ShimPlanOptions
   UnixCanaries unix_canaries = {};                      // the same
+  ListenerSessions* listeners = nullptr;  // not null: sessions have no cgroups, their listeners hold them
 };
 
 // Core thread, all of it. Completions run on the core thread.
@@ -100,6 +102,9 @@ class SessionManager : public EventSink {
   // When the daemon stops: ends what is empty, or never began; the others go on without it.
   void EndEmpty();
 
+  // Nobody is left behind the listener that has this number.
+  void OnListenerGone(uint64_t number);
+
   // After Recover: what sessions that are none of these say of their listener is over.
   void MarkLostListeners(const std::set<uint64_t>& served_cgroups);
   // After both: lets go on what was frozen because there was no daemon.
@@ -127,10 +132,19 @@ class SessionManager : public EventSink {
   // Its cgroup is there: recorded and watched from now on.
   absl::Status UseCgroup(const StatePtr& state, Cgroup cgroup);
   absl::Status MakeCgroup(const StatePtr& state);
+  // A session that its listener will hold; NO_LISTENER where there can be none.
+  absl::Status BeginByListener(const StatePtr& state);
+  bool IsHeldByListener(const SessionState& state) const;
+  // From Attach to Arm nothing but its first process holds it.
+  void HoldByFirstProcess(const StatePtr& state, const Caller& caller);
+  void RecoverByListener(const v1::Session& known, uint64_t daemon_lost_ns);
+  void KillByListener(const StatePtr& state, int rounds_left);
+  MissingLimits HostMissing(const policy::ResourceLimits& limits) const;
   // Makes a session that has no cgroup yet a scope with this process in it, or a plain cgroup where no scope
   // can be made. Its limits hold after that.
   void BeginScope(const StatePtr& state, pid_t pid, std::function<void(absl::Status)> done);
   absl::Status UseScope(const StatePtr& state, pid_t pid);
+  void LockCgroupsEarly();
   // Moves the process into the session's cgroup, on a worker; false = too busy.
   bool MoveInto(const StatePtr& state, const Caller& caller, std::function<void(absl::Status)> done);
   void CollectAdopted(const StatePtr& state, const Caller& caller, pid_t pid, const std::string& before,

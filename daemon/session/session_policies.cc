@@ -58,12 +58,16 @@ void SessionManager::OnPolicyNotice(const std::string& id, v1::SessionChange::Wh
 // What its policy says of a time without a daemon.
 void SessionManager::FollowLossAction(const StatePtr& state) {
   const auto snapshot = deps_.policies.SnapshotOf(state->info.id());
-  if (snapshot == nullptr || !state->cgroup.has_value()) return;
+  if (snapshot == nullptr || (!state->cgroup.has_value() && !IsHeldByListener(*state))) return;
   const absl::string_view wanted = snapshot->on_daemon_loss();
   const LossAction action = wanted == "kill"     ? LossAction::kKill
                             : wanted == "freeze" ? LossAction::kFreeze
                                                  : LossAction::kNone;
-  const absl::Status set = deps_.observation.SetLossAction(*state->cgroup, action);
+  if (action == LossAction::kNone && !state->cgroup.has_value()) return;
+  const absl::Status set =
+      state->cgroup.has_value()
+          ? deps_.observation.SetLossAction(*state->cgroup, action)
+          : absl::UnavailableError("the session has no cgroup that the holder could stop");
   if (set.ok()) return;
   const std::string what = absl::StrCat("on_daemon_loss: ", wanted, ": ", set.message());
   LogWarning("session ", state->info.id(), ": ", what);

@@ -16,6 +16,10 @@ void SessionManager::Recover(uint64_t daemon_lost_ns) {
       known[session.id()] = session;
     }
   }
+  if (deps_.listeners != nullptr) {
+    for (const auto& [id, session] : known) RecoverByListener(session, daemon_lost_ns);
+    return;
+  }
   for (const std::string& id : deps_.cgroups.Existing()) {
     const auto it = known.find(id);
     RecoverOne(id, it == known.end() ? std::nullopt : std::optional(it->second), daemon_lost_ns);
@@ -114,8 +118,10 @@ void SessionManager::ThawRecovered() {
 
 // The daemon and the holder were lost together.
 void SessionManager::MarkLostListeners(const std::set<uint64_t>& served_cgroups) {
+  std::vector<StatePtr> lost;
   for (const auto& [cgroup_id, state] : by_cgroup_) {
     if (served_cgroups.count(cgroup_id) != 0) continue;
+    if (IsHeldByListener(*state)) lost.push_back(state);
     constexpr char kLost[] =
         "its listener was lost with the daemon and its holder: calls that it was asked about fail with "
         "ENOSYS";
@@ -123,6 +129,7 @@ void SessionManager::MarkLostListeners(const std::set<uint64_t>& served_cgroups)
     Emit(*state, v1::SessionChange::SOURCE_INACTIVE, absl::StrCat("notify: ", kLost));
     Save(state);
   }
+  for (const StatePtr& state : lost) End(state, "its listener was lost while the daemon was away");
 }
 
 }  // namespace agentmon

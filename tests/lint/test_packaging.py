@@ -75,6 +75,7 @@ def test_units_and_files_that_operations_names_are_installed():
     for unit in ("agentmon.service", "agentmon.socket", "agentmon.slice"):
         assert f"/usr/lib/systemd/system/{unit}" in paths
         assert f"`{unit}`" in OPERATIONS
+    assert "/usr/lib/systemd/user/agentmon.service" in paths
     assert "/usr/lib/sysctl.d/60-agentmon.conf" in paths
     assert "/usr/share/agentmon/apparmor/agentmon" in paths
 
