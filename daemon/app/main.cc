@@ -58,13 +58,13 @@ int main(int argc, char** argv) {
         [](agentmon::LogLevel level, absl::string_view line) { journal->SendLine(level, line); });
   }
   const agentmon::Options options = agentmon::ParseOptions(argc, argv);
-  const auto config = agentmon::EffectiveConfig(options);
-  if (!config.ok()) return Fail(config.status());
-  agentmon::SetLogLevel(config->log_level);
   if (options.user && ::geteuid() == 0) {
     return Fail(absl::PermissionDeniedError(
         "agentmond --user is for an ordinary user: root runs agentmond without --user, which can do more"));
   }
+  const auto config = agentmon::EffectiveConfig(options);
+  if (!config.ok()) return Fail(config.status());
+  agentmon::SetLogLevel(config->log_level);
   if (options.user) return RunApp(options, *config, journal, 0077);
   if (::geteuid() != 0) {
     return Fail(
