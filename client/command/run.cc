@@ -157,6 +157,10 @@ int StartSession(const VerbContext& context, const RunOptions& options, const Da
   if (!request.ok()) return context.FailLines(kRunFailed, request.status().message());
   const Watchdog watchdog(GrpcWatchdog(kCompileTime, kRunFailed, context.err_fd));
   const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenAwaited(daemon);
+  if (!channel.ok() && daemon.waits && absl::IsUnavailable(channel.status()))
+    return context.Fail(kRunFailed, absl::StrCat(channel.status().message(), "; it was waited for ",
+                                                 absl::FormatDuration(kSystemDaemonTime),
+                                                 ", and no daemon of your own takes its place unasked"));
   if (!channel.ok()) return context.Fail(kRunFailed, channel.status().message());
   const auto stub = v1::Sessions::NewStub(*channel);
   grpc::ClientContext client_context;

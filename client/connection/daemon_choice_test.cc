@@ -53,8 +53,9 @@ TEST_CASE("a user's own daemon is for hosts without an installation, or whose ad
   root.Write("lib/systemd/system/agentmon.socket", "");
   CHECK(absl::IsPermissionDenied(MayUseOwnDaemon(root.path())));
   CHECK(root.May("client: {fallback: user}\n").ok());
-  for (const char* config : {"", "log_level: info\n", "client: {fallback: none}\n", "client: user\n",
-                             "client: {fallback: [user]}\n", "client: {fallback: User}\n", "fallback: user\n"}) {
+  for (const char* config :
+       {"", "log_level: info\n", "client: {fallback: none}\n", "client: user\n",
+        "client: {fallback: [user]}\n", "client: {fallback: User}\n", "fallback: user\n"}) {
     CAPTURE(config);
     CHECK(absl::IsPermissionDenied(root.May(config)));
   }

@@ -18,8 +18,6 @@
 namespace agentmon {
 namespace {
 
-std::string WhatToDo() { return absl::StrCat(HowToStart(), ", or name another with --socket"); }
-
 bool HasUnit(const std::string& root) {
   if (access(absl::StrCat(root, "run/systemd/system").c_str(), F_OK) != 0)
     return false;  // systemd does not run
@@ -40,17 +38,27 @@ std::string DaemonBeside() {
   return access(daemon.c_str(), F_OK) == 0 ? daemon : "";
 }
 
-absl::Status CannotConnect(int error, const std::string& path) {
+std::string HowToStartOwn() {
+  const std::string daemon = DaemonBeside();
+  return absl::StrCat("start it with '", daemon.empty() ? "agentmond" : daemon, " --user'");
+}
+
+std::string WhatToDo(bool own) {
+  if (own) return HowToStartOwn();
+  return absl::StrCat(HowToStart(), ", or name another with --socket");
+}
+
+absl::Status CannotConnect(int error, const std::string& path, bool own) {
   struct stat status {};
   if (stat(path.c_str(), &status) == 0 && !S_ISSOCK(status.st_mode))
     return absl::UnavailableError(absl::StrCat(path, " is no socket: name the daemon's with --socket"));
   switch (error) {
     case ENOENT:
     case ENOTDIR:
-      return absl::UnavailableError(absl::StrCat("no daemon at ", path, " (no such file): ", WhatToDo()));
+      return absl::UnavailableError(absl::StrCat("no daemon at ", path, " (no such file): ", WhatToDo(own)));
     case ECONNREFUSED:
       return absl::UnavailableError(
-          absl::StrCat("no daemon listens at ", path, " (connection refused): ", WhatToDo()));
+          absl::StrCat("no daemon listens at ", path, " (connection refused): ", WhatToDo(own)));
     case EACCES:
     case EPERM:
       return absl::UnavailableError(
@@ -62,7 +70,7 @@ absl::Status CannotConnect(int error, const std::string& path) {
           absl::StrCat("the daemon at ", path, " did not accept within 5 s: ", WhereToLook()));
     default:
       return absl::UnavailableError(
-          absl::StrCat(ErrnoStatus(error, absl::StrCat("connect to ", path)).message(), ": ", WhatToDo()));
+          absl::StrCat(ErrnoStatus(error, absl::StrCat("connect to ", path)).message(), ": ", WhatToDo(own)));
   }
 }
 
@@ -120,7 +128,7 @@ absl::StatusOr<UniqueFd> Dial(const std::string& path, bool own) {
   do {
     result = connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
   } while (result != 0 && errno == EINTR);
-  if (result != 0) return CannotConnect(errno, path);
+  if (result != 0) return CannotConnect(errno, path, own);
   RETURN_IF_ERROR(CheckServer(fd.get(), path, own));
   if (fcntl(fd.get(), F_SETFL, O_NONBLOCK) != 0) return ErrnoStatus(errno, "make the socket non-blocking");
   return fd;

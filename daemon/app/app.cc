@@ -7,6 +7,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -146,6 +147,10 @@ absl::Status App::MakeCgroups() {
   ASSIGN_OR_RETURN(const std::string mount, FindCgroup2Mount());
   const std::string instance = InstanceName(config_.runtime_dir);
   if (options_.user) {
+    const auto own = ProcFs().CgroupPath(::getpid());
+    if (::getenv("AGENTMON_SESSION") != nullptr || !own.ok() || IsSessionCgroupPath(*own))
+      return absl::PermissionDeniedError(
+          "no daemon is started inside of a session: what runs here is recorded");
     listeners_ = std::make_unique<ListenerSessions>();
     ASSIGN_OR_RETURN(cgroups_, SessionCgroups::None(*loop_, mount));
     host_limits_ = std::make_unique<HostLimits>(HostLimits::Places{mount, mount});

@@ -1,6 +1,7 @@
 #include "daemon/session/listener_sessions.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <set>
 
@@ -55,6 +56,18 @@ void ListenerSessions::Saw(const std::string& session, pid_t pid, bool afresh) {
 void ListenerSessions::Forget(const std::string& session) {
   absl::MutexLock lock(&mutex_);
   seen_.erase(session);
+}
+
+void ListenerSessions::SeekByEnvironment(const std::string& session) {
+  const std::string wanted = absl::StrCat("AGENTMON_SESSION=", session);
+  const int own_filters = SeccompFilters(proc_, getpid());
+  for (const pid_t pid : proc_.Pids()) {
+    const auto environment = ReadWholeFile(absl::StrCat(proc_.root(), "/", pid, "/environ"));
+    if (!environment.ok() || SeccompFilters(proc_, pid) <= own_filters) continue;
+    for (const absl::string_view variable : absl::StrSplit(*environment, '\0')) {
+      if (variable == wanted) Saw(session, pid, false);
+    }
+  }
 }
 
 std::vector<std::pair<pid_t, uint64_t>> ListenerSessions::Find(const std::string& session) {

@@ -35,6 +35,10 @@ class ListenerSessions {
   // afresh: it has just started a program, so that this number means it and nobody earlier.
   void Saw(const std::string& session, pid_t pid, bool afresh);
   void Forget(const std::string& session);
+  // Adds who has the session's name in its environment and is under more filters than this process. For a
+  // daemon that starts, which was told of nobody, and for ends. A process can take it out of its environment
+  // and is missed, and it can name another session of its user.
+  void SeekByEnvironment(const std::string& session);
   // Alive now, zombies left out.
   std::vector<pid_t> Processes(const std::string& session);
   // By the process itself or its forefathers; empty = not known to be in one.

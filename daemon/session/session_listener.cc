@@ -62,6 +62,7 @@ void SessionManager::KillByListener(const StatePtr& state, int rounds_left) {
              " of its processes are known");
     return;
   }
+  deps_.listeners->SeekByEnvironment(state->info.id());
   deps_.listeners->Signal(state->info.id(), SIGKILL);
   deps_.core.PostAfter(kKillRound, [this, alive = alive_, state, rounds_left] {
     if (*alive) KillByListener(state, rounds_left - 1);
@@ -87,7 +88,7 @@ void SessionManager::RecoverByListener(const v1::Session& known, uint64_t daemon
   state->info.set_state(v1::Session::RUNNING);
   sessions_[known.id()] = state;
   by_cgroup_[state->cgroup_id] = state;
-  deps_.listeners->Saw(known.id(), known.first_process().pid(), true);
+  deps_.listeners->SeekByEnvironment(known.id());
   deps_.policies.Recover(state->info);
   deps_.policies.SetControls(known.id(), ActiveControls(state->info));
   const uint64_t now = static_cast<uint64_t>(deps_.clock.BootNs());

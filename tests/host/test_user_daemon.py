@@ -163,11 +163,12 @@ def test_what_it_lacks_is_said_with_the_reason(shared, work):
         assert not sources[name]["active"] and sources[name]["why"], sources[name]
 
 
-def test_a_command_rule_stops_the_program(shared, work):
-    control = shared.run("id-control", "sh", "-c", "/usr/bin/id -u", options=policy(work, HEAD))
+def test_a_command_rule_stops_the_program(shared, work, python):
+    act = python("import os\ntry:\n os.execv('/usr/bin/id', ['id', '-u'])\nexcept OSError as e:\n print(e.errno)\n")
+    control = shared.run("id-control", *act, options=policy(work, HEAD))
     assert (control.status, control.out) == (0, b"%d\n" % UID), control
-    result = shared.run("id-denied", "sh", "-c", "/usr/bin/id -u", options=policy(work, HEAD + NO_ID))
-    assert result.status == 126 and b"Permission denied" in result.err, result
+    result = shared.run("id-denied", *act, options=policy(work, HEAD + NO_ID))
+    assert (result.status, result.out) == (0, b"13\n"), result
     row = one(shared.ended("id-denied"), kind="exec", verdict="deny")
     assert row["enforced"] and row["rule"] == "no-id" and row["mechanism"] == "notify" and row["errno_name"] == "EACCES"
 
@@ -208,6 +209,32 @@ def test_background_processes_hold_the_session_and_stop_ends_them(shared, work):
     assert shared.am("session", "stop", "orphan").status == 0
     assert not alive(pid)
     shared.ended("orphan")
+
+
+def test_a_daemon_that_was_told_of_nobody_finds_orphans_all_the_same(own, work):
+    result = own.run("left", "sh", "-c", "(setsid sh -c 'echo $$ >pid; exec sleep 300' >/dev/null 2>&1 &) ; true", cwd=work)
+    assert result.status == 0
+    pid = int(wait_until(lambda: (work / "pid").exists() and (work / "pid").read_text().strip(), what="its pid"))
+    own.kill()
+    own.start()
+    assert own.session("left")["processes"] == 1 and alive(pid)
+    assert own.am("session", "stop", "left").status == 0
+    assert not alive(pid)
+
+
+def test_a_session_cannot_reach_its_daemon(shared, work, python):
+    act = python("import os, sys\nfor act in (lambda: os.kill(int(sys.argv[1]), 0), lambda: open(f'/proc/{sys.argv[1]}/mem'),\n"
+                 "            lambda: open(sys.argv[2], 'w')):\n try:\n  act()\n  print('done')\n except OSError as e:\n  print(e.errno)\n",
+                 shared.process.pid, shared.base / "home/.local/state/agentmon/mine")
+    control = shared.run("reach-control", *act)
+    assert control.out == b"done\ndone\ndone\n", control
+    result = shared.run("reach", *act, options=policy(work, HEAD))
+    assert result.out == b"1\n13\n13\n", result
+
+
+def test_no_daemon_is_started_inside_of_a_session(shared):
+    result = shared.run("nested", str(shared.bin / "agentmond"), "--user", "--runtime-dir", "/tmp/nested", "--state-dir", "/tmp/nested")
+    assert result.status == 1 and b"inside of a session" in result.err, result
 
 
 def test_inside_of_a_session_the_caller_is_an_agent(shared):
@@ -305,7 +332,7 @@ def test_a_system_daemon_that_is_away_is_not_replaced(shared):
     run = shared.words("run", "--", "echo", "ran")
     result = installed(shared, "client: {fallback: user}\n", "sh", "-c", 'start=$(date +%s%N); "$@"; s=$?; '
                        'echo $((($(date +%s%N) - start) / 1000000)); exit $s', "sh", *run)
-    assert result.status == 125 and b"/run/agentmon/agentmond.sock" in result.err, result
+    assert result.status == 125 and b"/run/agentmon/agentmond.sock" in result.err and b"takes its place" in result.err, result
     assert 5000 <= int(result.out) < 20000
 
 
