@@ -152,6 +152,11 @@ Events and sessions.
 .TP
 .I /run/agentmon/agentmond.sock
 Where clients connect. The kernel tells the daemon who calls.
+.TP
+.I $XDG_CONFIG_HOME/agentmon/agentmond.yaml, $XDG_STATE_HOME/agentmon, $XDG_RUNTIME_DIR/agentmon
+The same with
+.BR \-\-user ,
+where ~/.config and ~/.local/state stand in for variables that are not set.
 .SH SEE ALSO
 .BR agentmon (1)
 )";
