@@ -13,6 +13,11 @@ constexpr char kRules[] =
     "unix_socket_rules:\n"
     "  - {name: both, paths: [/run/a], decision: deny}\n"
     "  - {name: listens, paths: [/run/a], operations: [bind, listen], decision: deny}\n"
+    "command_rules:\n"
+    "  - {name: command, commands: [id], decision: deny}\n"
+    "file_rules:\n"
+    "  - {name: writes, paths: [/srv/a], operations: [write], decision: deny}\n"
+    "  - {name: deletes, paths: [/srv/a], operations: [delete], decision: deny}\n"
     "signal_rules:\n"
     "  - {name: outside, signals: [TERM], target: {type: external}, decision: deny}\n"
     "  - {name: parent, signals: [TERM], target: {type: parent}, decision: deny}\n"
@@ -37,6 +42,19 @@ TEST_CASE("rules on sockets are the kernel's where a connect was tried and stopp
   means.controls = {"lsm_unix"};
   CHECK(How("both", means) == "KERNEL bpf_lsm");
   CHECK(How("listens", means) == "NONE ");
+}
+
+TEST_CASE("where nobody looks again, programs and opens for writing are asked; names are the broker's") {
+  SessionMeans means;
+  means.sources = {v1::NOTIFY};
+  CHECK(How("command", means) == "NONE ");
+  means.armed = true;
+  CHECK(How("command", means) == "ASKED notify");
+  CHECK(How("writes", means) == "ASKED broker");
+  CHECK(How("deletes", means) == "KERNEL broker");
+  means.sources = {v1::NOTIFY, v1::FANOTIFY, v1::PROCESS};
+  CHECK(How("command", means) == "KERNEL fanotify, notify");
+  CHECK(How("writes", means) == "KERNEL broker");
 }
 
 TEST_CASE("rules on signals are the kernel's for targets that it knows, by what was tried") {
