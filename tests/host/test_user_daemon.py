@@ -45,9 +45,9 @@ class UserDaemon:
     def env(self, **more):
         return {"PATH": os.environ["PATH"], "HOME": str(self.base / "home"), "XDG_RUNTIME_DIR": str(self.base / "rt"), **more}
 
-    def start(self):
+    def start(self, around=()):
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([*as_user(self.uid), str(self.bin / "agentmond"), "--user"], env=self.env(),
+            self.process = subprocess.Popen([*around, *as_user(self.uid), str(self.bin / "agentmond"), "--user"], env=self.env(),
                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_until(self.answers, 60, "the user's daemon answers")
         return self
@@ -305,17 +305,24 @@ def test_what_is_denied_stays_denied_while_there_is_no_daemon(own, work, python)
     assert out == b"13\n" and (work / "kept").exists()
 
 
+def around(config, floor=""):
+    """Words before a command: a mount namespace in which agentmon is installed for the system, with this configuration."""
+    script = ("mkdir -p /etc/agentmon && mount -t tmpfs -o mode=755 none /etc/agentmon && printf %s \"$0\" >/etc/agentmon/agentmond.yaml "
+              "&& mkdir /etc/agentmon/floor.d && printf %s \"$1\" >/etc/agentmon/floor.d/10.yaml && shift && exec \"$@\"")
+    floor = floor or "version: 1\nname: floor\n"
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, config, floor]
+
+
 def installed(daemon, config, *words):
-    """The words in a mount namespace in which agentmon is installed for the system, with this configuration."""
-    script = ("mkdir -p /etc/agentmon && mount -t tmpfs none /etc/agentmon && printf %s \"$0\" >/etc/agentmon/agentmond.yaml "
-              "&& exec \"$@\"")
-    there = pathlib.Path("/etc/agentmon").exists()
     try:
-        return call(["unshare", "--mount", "--propagation", "private", "sh", "-c", script, config, *words], env=daemon.env())
+        return call([*around(config), *words], env=daemon.env())
     finally:
-        if not there:
-            with contextlib.suppress(OSError):
-                os.rmdir("/etc/agentmon")
+        forget_mount_point()
+
+
+def forget_mount_point():
+    with contextlib.suppress(OSError):
+        os.rmdir("/etc/agentmon")  # only an empty one goes
 
 
 def test_where_agentmon_is_installed_the_administrator_decides(shared):
@@ -346,12 +353,20 @@ def test_where_nothing_is_installed_the_own_daemon_is_used_and_said(shared):
     assert call(shared.words("status"), env=shared.env()).err == b""
 
 
-def test_a_floor_of_the_administrator_holds(bin_dir, work):
+def test_a_floor_of_the_administrator_holds(bin_dir, work, python):
     daemon = UserDaemon(bin_dir)
     try:
+        act = python("import os\ntry:\n os.execv('/usr/bin/id', ['id', '-u'])\nexcept OSError as e:\n print(e.errno)\n")
+        daemon.start(around("log_level: info\n", f"version: 1\nname: floor\n{NO_ID}"))
+        result = daemon.run("floor", *act, options=policy(work, HEAD))
+        assert (result.status, result.out) == (0, b"13\n"), result
+        row = one(daemon.ended("floor"), kind="exec", verdict="deny")
+        assert row["enforced"] and row["rule"] == "no-id"
+        daemon.kill(signal.SIGTERM)
         # The user's file cannot say where the floor lies.
         daemon.write_config("floor_dir: /nowhere\n")
         result = call([*as_user(UID), str(bin_dir / "agentmond"), "--user"], env=daemon.env())
         assert result.status == 1 and b"floor_dir" in result.err and b"/etc/agentmon/agentmond.yaml only" in result.err, result
     finally:
         daemon.close()
+        forget_mount_point()
