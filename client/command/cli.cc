@@ -49,7 +49,8 @@ void AddCommonOptions(CLI::App& app, VerbContext& context, bool has_json) {
                  "Socket of the daemon; default AGENTMON_SOCKET, then "
                  "/run/agentmon/agentmond.sock")
       ->type_name("PATH");
-  app.add_flag("--user", context.user, "The daemon of your own, 'agentmond --user', in place of the system's");
+  app.add_flag("--user", context.user,
+               "The daemon of your own, 'agentmond --user', in place of the system's");
   OneOf(app.add_option("--color", context.color, "Colours; auto asks the terminal and NO_COLOR"),
         "auto|always|never");
 }

@@ -21,7 +21,7 @@ struct ProcStat {
   char state = '?';
   pid_t parent = 0;
   pid_t process_group = 0;
-  uint64_t start_ticks = 0;  // since boot, in 1/sysconf(_SC_CLK_TCK) s
+  uint64_t start_ticks = 0;   // since boot, in 1/sysconf(_SC_CLK_TCK) s
   uint64_t start_ns() const;  // the same, as exact as ticks are
 };
 

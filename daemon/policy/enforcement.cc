@@ -168,9 +168,10 @@ class Lister {
         return {How::ASKED, "notify", "of devices, opens for writing only, by the name that was asked"};
       // An open that was judged goes on, and only the second look is at what it reaches.
       if (!Has(v1::FANOTIFY) && (operations & (policy::kWrite | policy::kCreate)) != 0)
-        return {How::ASKED, "broker",
-                "opens are judged by the name that was asked; what another thread puts there meanwhile is not "
-                "seen"};
+        return {
+            How::ASKED, "broker",
+            "opens are judged by the name that was asked; what another thread puts there meanwhile is not "
+            "seen"};
       if (!reads) return {How::KERNEL, "broker", ""};
       return {How::KERNEL,
               absl::StrCat(means_.controls.count(kLsmOpen) != 0 ? "bpf_lsm, " : "", "fanotify",

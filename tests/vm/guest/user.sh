@@ -9,7 +9,6 @@ test_a_user_runs_a_daemon_of_their_own_where_the_administrator_allows_it() {
   loginctl enable-linger dev
   wait_for 60 user_manager_runs
   on_dev systemctl --user start agentmon.service
-  wait_for 30 user_daemon_responds
   on_dev systemctl --user show -p Type,ActiveState agentmon.service | grep -x ActiveState=active
   # Installed for the system, and nothing says that users may.
   local status=0
@@ -19,6 +18,7 @@ test_a_user_runs_a_daemon_of_their_own_where_the_administrator_allows_it() {
   cp /etc/agentmon/agentmond.yaml kept.yaml
   echo 'client: {fallback: user}' >>/etc/agentmon/agentmond.yaml
   systemctl reload agentmon.service
+  wait_for 30 user_daemon_responds
   on_dev sh -c 'cd && agentmon run --user --name userrun --policy observe -- sh -c "touch user.file; /bin/echo hello; rm user.file; exit 5"' >said || status=$?
   [ $status = 5 ]
   grep -x hello said
