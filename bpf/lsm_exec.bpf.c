@@ -13,6 +13,13 @@ static long capital_step(am_u32 index, struct lsm_run *run) {
   return 0;
 }
 
+/* Nothing may stand between the look at the length and its use: Linux 6.1 forgets it over a call. */
+static __always_inline int read_text(struct lsm_scratch *s, am_u64 length, const void *from) {
+  barrier_var(length);
+  if (length > NAME_MAX) return -1;
+  return bpf_probe_read_kernel(s->text, length, from);
+}
+
 /* Was the file asked for by its own name? Under another one, rules that allow may be about that. Rules on names
  * know no capitals: a name that has some counts as another one. */
 static __noinline int is_other_name(struct lsm_scratch *s, struct linux_binprm *bprm, struct dentry *dentry) {
@@ -22,7 +29,7 @@ static __noinline int is_other_name(struct lsm_scratch *s, struct linux_binprm *
   long bytes;
   if (!s) return 1;
   length = BPF_CORE_READ(dentry, d_name.len);
-  if (length > NAME_MAX || bpf_probe_read_kernel(s->text, length, BPF_CORE_READ(dentry, d_name.name))) return 1;
+  if (read_text(s, length, BPF_CORE_READ(dentry, d_name.name))) return 1;
   s->asked = 0;
   bpf_loop(length, capital_step, &run, 0);
   if (s->asked) return 1;
@@ -34,10 +41,9 @@ static __noinline int is_other_name(struct lsm_scratch *s, struct linux_binprm *
   if (bytes <= (long)length || bytes >= (long)AM_LSM_NAME_BYTES) return 1;
   asked += bytes - 1 - length;
   if (bytes - 1 > (long)length) {
-    if (bpf_probe_read_kernel(s->text, 1, asked - 1) || s->text[0] != '/') return 1;
+    if (read_text(s, 1, asked - 1) || s->text[0] != '/') return 1;
   }
-  barrier_var(length);
-  if (length > NAME_MAX || bpf_probe_read_kernel(s->text, length, asked)) return 1;
+  if (read_text(s, length, asked)) return 1;
   return lsm_hash(s, length) != hash;
 }
 

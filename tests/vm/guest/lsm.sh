@@ -128,6 +128,12 @@ END
   wait_for 60 test -s /home/dev/lsm/pid
   as_dev agentmon attach --pid "$(cat /home/dev/lsm/pid)" --name lsm-attached --policy "$LSM_POLICY"
   is_attached
+  # It was tried from within the session's cgroup, by a process that is none of the session's.
+  agentmon session show lsm-attached --json | tee shown.json
+  enforced_by shown.json closed bpf_lsm
+  grep -A3 '"lsm_change"' shown.json | grep '"active": true'
+  agentmon timeline --session lsm-attached --format json >found.json
+  has_no '"kind":"exit"\|canary' found.json
   attempts_end_as_they_should() {
     as_dev touch "/home/dev/lsm/go.$1"
     wait_for 60 grep -qx over "/home/dev/lsm/said.$1"
