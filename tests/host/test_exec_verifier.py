@@ -130,7 +130,7 @@ def test_a_file_of_memory_that_a_name_comes_to_mean_while_it_is_judged_never_run
     result = daemon.run(program, TRIES, cwd=work, options=enforced, timeout=1200)
     counts = json.loads(result.out)
     print(counts)
-    assert counts["effects"] == 0 and counts["refused"] > 0 and counts["ran"] > 0 and counts["killed"] > 0, counts
+    assert counts["effects"] == 0 and counts["ran"] > 0 and counts["killed"] > 0, counts
     rows = select(daemon.events(result.name, seconds=60), kind="exec", mechanism="verifier")
     assert rows and sum(int(r["count"]) for r in rows) == counts["killed"], (len(rows), counts)
     assert {(r["verdict"], r["rule"]) for r in rows} == {("deny", "nameless programs")}, rows
