@@ -180,7 +180,7 @@ file_rules:
     decision: deny
 command_rules:
   - name: not-run
-    commands: ["/home/dev/lsm/closed/**"]
+    commands: ["/home/dev/lsm/closed/**", "/home/dev/lsm/closed/tool"]
     decision: deny
   - {name: not-by-name, commands: [forbidden], anywhere: true, decision: deny}
 END
