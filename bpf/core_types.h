@@ -35,6 +35,7 @@ struct super_block {
 
 struct inode {
   unsigned short i_mode;
+  unsigned int i_nlink;
   unsigned long i_ino;
   struct super_block *i_sb;
 };
@@ -66,6 +67,11 @@ struct file {
   struct inode *f_inode;
   unsigned int f_mode;
   unsigned int f_flags;
+};
+
+struct vm_area_struct {
+  struct file *vm_file;
+  unsigned long vm_flags;
 };
 
 struct iattr {

@@ -55,6 +55,7 @@ enum am_type {
 #define AM_F_CORE 0x20u       /* exit: core dumped */
 #define AM_F_ARGV_OTHER 0x40u /* exec, killed: its arguments are not those that were judged */
 #define AM_F_NO_PERMIT 0x80u  /* exec, killed: nobody has judged it */
+#define AM_F_NAMELESS 0x100u  /* exec, killed: its file never had a name */
 
 struct am_header {
   am_u16 type;   /* enum am_type */

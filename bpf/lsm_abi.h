@@ -77,7 +77,7 @@ struct am_lsm_policy {
   am_u32 layers; /* [0] is the built-in one, whose answer is final */
   am_u32 read_operations;
   am_u32 socket_operations;
-  am_u32 pad;
+  am_u32 exec_operations; /* these have no default here */
   am_u32 defaults[AM_LSM_LAYERS];
   am_u32 layer[AM_LSM_LAYERS]; /* its number in the snapshot */
   am_u8 suffix[AM_LSM_LENGTHS], prefix[AM_LSM_LENGTHS]; /* lengths, 0 ends */
@@ -107,6 +107,10 @@ struct am_lsm_config {
   am_u32 session_level;
   am_u32 host_mounts; /* number of the first process's mount namespace */
 };
+
+/* am_denied.open_flags of programs. */
+#define AM_LSM_STARTED 0u
+#define AM_LSM_MAPPED 1u
 
 /* am_denied.open_flags of calls. */
 #define AM_LSM_CALL_PTRACE 0u
@@ -145,6 +149,7 @@ struct am_lsm_judge {
   am_u32 slot[AM_LSM_SLOTS];
   am_u32 best[AM_LSM_LAYERS][AM_LSM_SLOTS];
   am_u32 layer, rank; /* what stops it */
+  am_u32 operation;   /* that the rule stops */
 };
 
 /* AM_DENIED. Followed by path_len + new_path_len bytes of reversed components; of sockets a plain name, of

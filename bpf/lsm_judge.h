@@ -65,25 +65,28 @@ AM_SIP_INLINE void am_lsm_add_node(struct am_lsm_judge *j, const struct am_lsm_n
 /* One layer after the other, [0] first, until one says more than PASS or that it is final. */
 #define AM_LSM_FINAL 4u
 AM_SIP_INLINE am_u32 am_lsm_layer(const struct am_lsm_policy *policy, struct am_lsm_judge *j, am_u32 l) {
-  am_u64 unsure = 0, matched = 0, stopped = 0, rank = AM_LSM_NO_RULE;
+  am_u64 unsure = 0, matched = 0, stopped = 0, rank = AM_LSM_NO_RULE, operation = 0;
   l &= AM_LSM_LAYERS - 1;
   for (am_u32 s = 0; s < AM_LSM_SLOTS; s++) {
     am_u64 bit = j->slot[s], best = j->best[l][s], defaults = policy->defaults[l];
     /* Each 0 or 1. */
     am_u64 used = am_lsm_any(bit), asked = am_lsm_any(bit & j->asked), read = am_lsm_any(bit & policy->read_operations);
-    am_u64 socket = am_lsm_any(bit & policy->socket_operations), write = (read | socket) ^ 1;
+    am_u64 socket = am_lsm_any(bit & policy->socket_operations), exec = am_lsm_any(bit & policy->exec_operations);
+    am_u64 write = (read | socket | exec) ^ 1;
     am_u64 none = am_lsm_any(best ^ AM_LSM_NONE) ^ 1, open = (best >> 2 & 1) & (none ^ 1);
     am_u64 by_default = asked & ((defaults & read) | (defaults >> 1 & write) | (defaults >> 2 & socket));
     am_u64 by_rule = ((best & asked) | (best >> 1 & (asked ^ 1))) & (open ^ 1);
     am_u64 stops = used & 1 & ((by_default & none) | (by_rule & (none ^ 1)));
     am_u64 takes = 0 - (stops & (none ^ 1) & (stopped ^ 1)); /* all ones: this is the rule */
     rank = (best >> 3 & takes) | (rank & ~takes);
+    operation = (bit & takes) | (operation & ~takes);
     stopped |= stops;
     unsure |= open & used;
     matched |= asked & (none ^ 1) & (open ^ 1);
   }
   j->layer = policy->layer[l];
   j->rank = (am_u32)rank;
+  j->operation = (am_u32)operation;
   if (stopped) return AM_LSM_DENY;
   if (l == 0 && unsure) return AM_LSM_ASK | AM_LSM_FINAL;
   return l == 0 && matched ? AM_LSM_FINAL : 0;

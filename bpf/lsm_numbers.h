@@ -4,6 +4,7 @@
 #define AGENTMON_BPF_LSM_NUMBERS_H
 
 enum {
+  KIND_EXEC = 1,
   KIND_OPEN = 10,
   KIND_OPEN_WRITE = 11,
   KIND_CREATE = 12,
@@ -40,6 +41,9 @@ enum {
   OP_MKNOD = 1u << 16,
   OP_UNIX_CONNECT = 1u << 18, /* policy::kUnixConnect, which is a number of another list */
   OP_UNIX_SENDTO = 1u << 19,
+  OP_EXEC = 1u << 20,       /* a program is started by its own name, ours too */
+  OP_EXEC_OTHER = 1u << 21, /* by another one */
+  OP_MAP = 1u << 22,        /* and mapped as code */
   OP_BELOW = 1u << 17, /* of our own: a directory is moved that something protected lies below */
 };
 

@@ -282,6 +282,15 @@ static __always_inline int as_judged(struct exec_scratch *s, struct am_permit *p
          is_rest(s, head, permit->all_bytes, permit->all_hash, cut);
 }
 
+/* A file of a mount that the kernel keeps for itself (memfd), without a link: it never had a name, and what was judged
+ * was another one. Files that are deleted while they are started are none of these. */
+static __always_inline int is_nameless(struct linux_binprm *bprm) {
+  struct file *file = BPF_CORE_READ(bprm, file);
+  struct vfsmount *vfsmount = BPF_CORE_READ(file, f_path.mnt);
+  struct mount *mount = (void *)vfsmount - bpf_core_field_offset(struct mount, mnt);
+  return !BPF_CORE_READ(file, f_inode, i_nlink) && (am_u64)BPF_CORE_READ(mount, mnt_ns) >= -4095ull;
+}
+
 /* Kills what runs with arguments that nobody has judged, before its first instruction. The flag that says
  * why, or 0. s: null where there is no room to look. */
 static __always_inline am_u32 verify_exec(struct exec_scratch *s, am_u64 owner, am_u32 old_pid,
@@ -294,6 +303,7 @@ static __always_inline am_u32 verify_exec(struct exec_scratch *s, am_u64 owner, 
     if (bpf_ktime_get_boot_ns() >= session->lenient_until_ns) why = AM_F_NO_PERMIT;
   } else {
     if (!s || !as_judged(s, permit, bprm)) why = AM_F_ARGV_OTHER;
+    if (!(permit->flags & AM_PERMIT_ANY) && is_nameless(bprm)) why = AM_F_NAMELESS;
     bpf_map_delete_elem(&permits, &old_pid);
   }
   if (why) bpf_send_signal(SIGKILL);

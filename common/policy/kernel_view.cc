@@ -119,10 +119,14 @@ std::vector<KernelPath> Programs(const CommandIndex& index, const Document& docu
         !rule.expressions.empty() || !rule.args.empty() || rule.min_depth > 0 || rule.max_depth >= 0;
     entry.any_directory = rule.anywhere;
     if (rule.any) entry.match = Match::kTree, out.push_back(entry);
+    entry.any_directory = true;
     for (const Glob& glob : rule.paths) {
+      entry.root.clear();
+      entry.text.clear();
       Classify(glob, entry);
       out.push_back(entry);
     }
+    entry.any_directory = rule.anywhere;
     for (const Glob& glob : rule.names) {
       entry.root.clear();
       entry.match = glob.IsLiteral() ? Match::kName : Match::kUserSpace;

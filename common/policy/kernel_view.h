@@ -34,7 +34,7 @@ struct KernelPath {
   uint32_t operations = 0;
   Decision decision = Decision::kDeny;
   bool conditional = false;    // exec: arguments or depth count as well, so user space decides
-  bool any_directory = false;  // exec: a name matches outside of trusted directories too
+  bool any_directory = false;  // exec: it matches outside of trusted directories too
 };
 
 struct KernelDestination {

@@ -30,11 +30,15 @@ static_assert(Same(OP_CHOWN, policy::kChown) && Same(OP_RENAME, policy::kRename)
 static_assert(Same(OP_RMDIR, policy::kRmdir) && Same(OP_LINK, policy::kLink) &&
               Same(OP_SYMLINK, policy::kSymlink));
 static_assert(Same(OP_MKNOD, policy::kMknod) &&
-              ((OP_BELOW | OP_UNIX_CONNECT | OP_UNIX_SENDTO) & policy::kAllFileOps) == 0);
+              ((OP_BELOW | OP_UNIX_CONNECT | OP_UNIX_SENDTO | OP_EXEC | OP_EXEC_OTHER | OP_MAP) &
+               policy::kAllFileOps) == 0);
 static_assert(AM_LSM_STOPS_READS == 1 && AM_LSM_STOPS_WRITES == 2 && AM_LSM_STOPS_SOCKETS == 4 &&
               AM_LSM_STOPS == 1 && AM_LSM_STOPS_IMPLIED == 2 && AM_LSM_UNSURE == 4);
 
 constexpr uint32_t kDeletes = policy::kDelete | policy::kRmdir;
+constexpr uint32_t kExecs = OP_EXEC | OP_EXEC_OTHER;
+// Where only root puts programs, on every host.
+constexpr const char* kSystemPrograms[] = {"/usr/bin/", "/usr/sbin/", "/bin/", "/sbin/"};
 constexpr size_t kRoots = 63;  // and "everywhere"
 
 bool StopsByDefault(Decision decision) {
@@ -62,6 +66,7 @@ class LsmCompiler {
   absl::StatusOr<LsmPolicy> Run(absl::string_view spare) {
     out_.head.read_operations = policy::kReadOps;
     out_.head.socket_operations = OP_UNIX_CONNECT | OP_UNIX_SENDTO;
+    out_.head.exec_operations = kExecs | OP_MAP;
     const policy::KernelView view = policy::MakeKernelView(snapshot_);
     for (size_t i = 0; i < view.layers.size(); ++i) {
       if (i > 0 && policy::UnderPosture(Decision::kDeny, view.layers[i].posture) != Decision::kDeny) continue;
@@ -70,6 +75,8 @@ class LsmCompiler {
             absl::StrCat("more than ", AM_LSM_LAYERS, " layers that stop anything"));
       RETURN_IF_ERROR(Layer(view.layers[i], i, i == 0 ? spare : ""));
     }
+    // What rules on files take up, they have first.
+    for (uint32_t l = 0; l < out_.head.layers; ++l) Programs(view.layers[out_.head.layer[l]].programs, l);
     for (const auto& [length, suffix] : lengths_) {
       uint8_t* list = suffix ? out_.head.suffix : out_.head.prefix;
       *std::find(list, list + AM_LSM_LENGTHS, 0) = length;
@@ -104,6 +111,42 @@ class LsmCompiler {
     }
     Sockets(snapshot_.layers()[number]);
     return Above(number);
+  }
+
+  // What stops a program whatever it was asked for by and with which arguments, up to where that cannot be
+  // told: what is left out here, user space decides.
+  void Programs(const std::vector<KernelPath>& programs, uint32_t layer) {
+    layer_ = static_cast<uint8_t>(layer);
+    uint32_t known = kExecs | OP_MAP;
+    for (const KernelPath& program : programs) {
+      am_lsm_match match{};
+      match.rank = program.rank + 1;
+      match.layer = layer_;
+      match.flags = FlagsOf(program.decision);
+      const bool every = program.match == Match::kTree && program.text.empty();
+      if (match.flags != 0) {
+        if (program.conditional || program.match == Match::kUserSpace) continue;
+        match.operations = every ? known & ~OP_MAP : known;
+        PutStopped(program, match);
+        if (every) return;
+        continue;
+      }
+      // It may be about the name that was asked for, which leads to another program; about a path, too.
+      match.operations = known;
+      if (!Put(program, match).ok() || program.match == Match::kUserSpace || every) return;
+      if (program.match != Match::kName || !program.root.empty()) return;
+      known = OP_EXEC;
+    }
+  }
+
+  // Of one that finds no room user space is asked.
+  void PutStopped(const KernelPath& program, const am_lsm_match& match) {
+    if (program.match != Match::kName || !program.root.empty() || program.any_directory)
+      return Put(program, match).IgnoreError();
+    for (const char* directory : kSystemPrograms) {
+      const std::string path = absl::StrCat(directory, program.text);
+      PutNode(AM_LSM_NODE, LsmPathHash(LsmSegments(key_, path)), match).IgnoreError();
+    }
   }
 
   void Sockets(const policy::CompiledLayer& layer) {

@@ -2,12 +2,14 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "bpf/lsm_judge.h"
+#include "bpf/lsm_numbers.h"
 #include "common/policy/evaluate.h"
 #include "common/policy/kernel_view.h"
 #include "common/policy/shipped.h"
@@ -206,6 +208,92 @@ TEST_CASE("signals are stopped by their number and by who gets them") {
   CHECK(stops(AM_LSM_SYSTEM, SIGHUP));
   CHECK_FALSE(stops(0, SIGHUP));
   CHECK_FALSE(stops(0, SIGKILL));
+}
+
+// What the kernel is asked when a program is started, and mapped.
+uint32_t ExecAct(const std::string& exe, const std::string& asked) {
+  const auto name = [](const std::string& path) { return path.substr(path.rfind('/') + 1); };
+  const bool capitals = std::any_of(exe.begin(), exe.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
+  return capitals || (!asked.empty() && name(asked) != name(exe)) ? OP_EXEC_OTHER : OP_EXEC;
+}
+
+TEST_CASE(
+    "a program that the kernel stops is one that the policy stops, by whatever name and with any arguments") {
+  static constexpr const char* kCommands[] = {
+      "git",       "sh",          "\"mk*\"",          "/usr/bin/git",   "\"/tmp/**\"",
+      "/opt/x/sh", "\"**/tool\"", "\"/opt/**/mkfs\"", "\"/usr/*/git\"", "\"/srv/t*\""};
+  static constexpr const char* kExes[] = {"/usr/bin/git", "/usr/bin/sh", "/tmp/git",
+                                          "/tmp/a/tool",  "/opt/x/sh",   "/opt/x/mkfs",
+                                          "/usr/bin/GIT", "/srv/tool",   "/usr/bin/git2"};
+  static constexpr const char* kAsked[] = {
+      "",          "/usr/bin/git",  "/usr/bin/sh",   "/tmp/git",
+      "/opt/x/sh", "/usr/bin/tool", "/usr/bin/mkfs", "/usr/local/bin/git2"};
+  static constexpr const char* kDecisions[] = {"allow", "deny", "deny", "ask", "audit", "redirect"};
+  std::mt19937_64 random(20261201);
+  const auto pick = [&](const auto& list) { return list[random() % std::size(list)]; };
+  size_t denied = 0;
+  for (int round = 0; round < 600; ++round) {
+    std::string text =
+        absl::StrCat("defaults: {command: ", random() % 2 == 0 ? "allow" : "deny", "}\ncommand_rules:\n");
+    for (size_t n = 1 + random() % 4; n > 0; --n) {
+      const std::string commands = absl::StrCat("commands: [", pick(kCommands), ", ", pick(kCommands), "], ");
+      absl::StrAppend(&text, "  - {name: r", n, ", ", random() % 8 == 0 ? "" : commands,
+                      random() % 3 == 0 ? "args_patterns: [x], " : "",
+                      random() % 3 == 0 ? "anywhere: true, " : "", "decision: ", pick(kDecisions), "}\n");
+    }
+    const auto snapshot = policy::MakeBase(text);
+    const LsmPolicy compiled = Compiled(*snapshot);
+    for (const char* exe : kExes) {
+      for (const char* asked : kAsked) {
+        // The name of another one leads to a program by a link of root's.
+        am_lsm_judge judge;
+        if (JudgeAsPrograms(compiled, exe, ExecAct(exe, asked), 0, &judge) != AM_LSM_DENY) continue;
+        ++denied;
+        for (const bool argument : {false, true}) {
+          std::vector<absl::string_view> argv{asked[0] != 0 ? asked : exe};
+          if (argument) argv.emplace_back("x");
+          policy::Subject subject = policy::ExecSubject(exe, argv);
+          subject.file = asked;
+          CAPTURE(text, exe, asked, argument);
+          REQUIRE(policy::Evaluate(*snapshot, subject, {}).Stops());
+        }
+      }
+    }
+  }
+  CHECK(denied > 1000);
+}
+
+TEST_CASE("programs that a rule names are stopped under every name, and as mappings") {
+  const auto snapshot = policy::MakeBase(
+      "defaults: {command: allow}\n"
+      "command_rules:\n  - {name: a, commands: [\"/srv/tools/**\", wget], decision: deny}\n"
+      "  - {name: b, commands: [git], decision: allow}\n"
+      "  - {name: c, commands: [/srv/own, nc], decision: deny}\n"
+      "  - {name: d, commands: [\"/usr/bin/*\"], decision: allow}\n"
+      "  - {name: e, commands: [/srv/late], decision: deny}\n");
+  const LsmPolicy compiled = Compiled(*snapshot);
+  for (const uint32_t act : {OP_EXEC, OP_EXEC_OTHER, OP_MAP}) {
+    CHECK(Denies(compiled, "/srv/tools/x", act));
+    CHECK(Denies(compiled, "/usr/bin/wget", act));
+    CHECK_FALSE(Denies(compiled, "/srv/wget", act));
+    CHECK_FALSE(Denies(compiled, "/usr/lib/libc.so", act));
+    CHECK_FALSE(Denies(compiled, "/srv/late", act));
+  }
+  // Behind a rule that allows by name: where no other name was asked for.
+  CHECK(Denies(compiled, "/srv/own", OP_EXEC));
+  CHECK(Denies(compiled, "/usr/bin/nc", OP_EXEC));
+  CHECK_FALSE(Denies(compiled, "/srv/own", OP_EXEC_OTHER));
+  CHECK_FALSE(Denies(compiled, "/srv/own", OP_MAP));
+  am_lsm_judge judge;
+  const uint32_t mapping = OP_OPEN | OP_READ | OP_MAP;
+  REQUIRE(JudgeAsPrograms(compiled, "/srv/tools/x", mapping, 0, &judge) == AM_LSM_DENY);
+  CHECK(judge.operation == OP_MAP);
+}
+
+TEST_CASE("a default on commands stops no program in the kernel") {
+  const LsmPolicy compiled = Compiled(*policy::MakeBase("defaults: {command: deny, file_write: deny}\n"));
+  for (const uint32_t act : {OP_EXEC, OP_EXEC_OTHER, OP_MAP})
+    CHECK_FALSE(Denies(compiled, "/usr/bin/git", act));
 }
 
 TEST_CASE("the shipped policies fit") {

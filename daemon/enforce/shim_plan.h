@@ -10,6 +10,8 @@ namespace agentmon {
 
 // The control that opens are judged by programs on the hooks of security modules.
 constexpr char kLsmControl[] = "lsm_open";
+// And changes of files.
+constexpr char kLsmChangeControl[] = "lsm_change";
 // And connects to unix sockets.
 constexpr char kLsmUnixControl[] = "lsm_unix";
 // And signals to processes outside of the session.

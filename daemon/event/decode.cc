@@ -74,16 +74,19 @@ void SplitArgv(absl::string_view area, uint32_t argc, v1::Exec* exec) {
 
 // Of an exec that was killed before it began.
 void AddVerdict(uint32_t flags, Event* event) {
-  if ((flags & (AM_F_ARGV_OTHER | AM_F_NO_PERMIT)) == 0) return;
-  const bool changed = (flags & AM_F_ARGV_OTHER) != 0;
+  if ((flags & (AM_F_ARGV_OTHER | AM_F_NO_PERMIT | AM_F_NAMELESS)) == 0) return;
+  const bool changed = (flags & AM_F_ARGV_OTHER) != 0, nameless = (flags & AM_F_NAMELESS) != 0;
   v1::Judgement* judgement = event->mutable_judgement();
   judgement->set_decision(v1::DENY);
   judgement->set_layer("built-in");
   judgement->set_file("built-in");
-  judgement->set_rule(changed ? "arguments changed after they were judged"
-                              : "a program that nobody has judged");
-  judgement->set_message(changed ? "the arguments were rewritten while the program was started: it was killed"
-                                 : "a program was started past the policy: it was killed");
+  judgement->set_rule(nameless  ? "nameless programs"
+                      : changed ? "arguments changed after they were judged"
+                                : "a program that nobody has judged");
+  judgement->set_message(
+      nameless  ? "a program that has no name was started in place of another: it was killed"
+      : changed ? "the arguments were rewritten while the program was started: it was killed"
+                : "a program was started past the policy: it was killed");
   judgement->set_enforced(true);
   judgement->set_mechanism("verifier");
 }

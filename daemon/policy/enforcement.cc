@@ -16,6 +16,7 @@ namespace {
 
 constexpr char kLsmOpen[] = "lsm_open";  // daemon/enforce/shim_plan.h
 constexpr char kLsmUnix[] = "lsm_unix";  // the same
+constexpr char kLsmChange[] = "lsm_change";
 constexpr char kLsmSignal[] = "lsm_signal";
 constexpr char kUnix[] = "unix";
 constexpr char kLimits[] = "resource_limits.";  // the key follows
@@ -157,7 +158,9 @@ class Lister {
     const bool writes = (operations & policy::kWriteOps) != 0;
     // A read that was tried and went through is not asked, whatever is marked.
     const bool asks_reads = Has(v1::FANOTIFY) && means_.controls.count("file_read") != 0;
-    if (whole_ && reads && !writes && !SomeBelow(rule, {"/dev/"}))
+    // Of changes this is tried where no broker is in front.
+    const bool judges_writes = means_.controls.count(kLsmChange) != 0;
+    if (whole_ && (reads || writes) && (!writes || judges_writes) && !SomeBelow(rule, {"/dev/"}))
       return {How::KERNEL, asks_reads ? "bpf_lsm, fanotify" : "bpf_lsm", ""};
     if (SomeBelow(rule, {"/proc/", "/sys/"}))
       return {How::NONE, "", "the kernel asks nobody about files of procfs and sysfs"};

@@ -24,13 +24,31 @@ constexpr char kRules[] =
     "  - {name: siblings, signals: [TERM], target: {type: siblings}, decision: deny}\n";
 
 // "how mechanism" of one rule.
-std::string How(absl::string_view rule, const SessionMeans& means) {
-  const auto snapshot = policy::MakeBase(kRules);
+std::string How(absl::string_view rule, const SessionMeans& means, const char* rules = kRules) {
+  const auto snapshot = policy::MakeBase(rules);
   for (const v1::RuleEnforcement& entry : ListEnforcement(*snapshot, means, {})) {
     if (entry.rule() == rule)
       return absl::StrCat(v1::RuleEnforcement::How_Name(entry.how()), " ", entry.mechanism());
   }
   return "";
+}
+
+TEST_CASE("where no broker is in front, rules on changes are the kernel's when a change was tried") {
+  constexpr char kFiles[] =
+      "file_rules:\n"
+      "  - {name: all, paths: [\"/srv/a/**\"], decision: deny}\n"
+      "  - {name: reads, paths: [/srv/b], operations: [read], decision: deny}\n"
+      "  - {name: writes, paths: [/srv/c], operations: [write], decision: deny}\n"
+      "  - {name: device, paths: [/dev/sda], operations: [write], decision: deny}\n"
+      "  - {name: pattern, paths: [\"/srv/*/d\"], operations: [write], decision: deny}\n";
+  SessionMeans means;
+  means.controls = {"lsm_open"};
+  CHECK(How("reads", means, kFiles) == "KERNEL bpf_lsm");
+  CHECK(How("all", means, kFiles) == "NONE ");
+  CHECK(How("writes", means, kFiles) == "NONE ");
+  means.controls = {"lsm_open", "lsm_change"};
+  for (const char* rule : {"all", "reads", "writes"}) CHECK(How(rule, means, kFiles) == "KERNEL bpf_lsm");
+  for (const char* rule : {"device", "pattern"}) CHECK(How(rule, means, kFiles) == "NONE ");
 }
 
 }  // namespace

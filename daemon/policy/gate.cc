@@ -130,6 +130,16 @@ Gate::Answer Gate::Exec(absl::string_view exe, absl::string_view asked,
   return Judge(*snapshot, subject);
 }
 
+Gate::Answer Gate::Copy(absl::string_view exe, absl::string_view original,
+                        absl::Span<const absl::string_view> argv, pid_t tgid) {
+  Answer answer = Exec(original, original, argv, tgid);
+  if (!answer.by_rule) return Answer();
+  if (answer.stop && answer.judgement.message().empty()) {
+    answer.judgement.set_message(absl::StrCat(absl::CHexEscape(exe), " is a copy of ", original));
+  }
+  return answer;
+}
+
 Gate::Answer Gate::Interpreter(absl::string_view exe) {
   Answer answer = Judge(*policy_->Get(), policy::ExecSubject(exe, {}));
   return answer.by_rule ? answer : Answer();
@@ -139,22 +149,20 @@ Gate::Answer Gate::Unix(uint32_t operation, absl::string_view path) {
   return Judge(*policy_->Get(), policy::UnixSubject(operation, path));
 }
 
-std::string Gate::ProgramOf(int fd, const struct stat& st) {
+std::shared_ptr<const ProgramCopies> Gate::Programs() {
   std::shared_ptr<const policy::Snapshot> snapshot = policy_->Get();
-  std::shared_ptr<const ProgramCopies> copies;
-  {
-    absl::MutexLock lock(&mutex_);
-    const int64_t now = clock_.BootNs();
-    // A program may be replaced by another version.
-    if (copies_of_ != snapshot || now >= copies_until_ns_) {
-      copies_ = std::make_shared<const ProgramCopies>(*snapshot);
-      copies_of_ = std::move(snapshot);
-      copies_until_ns_ = now + kProgramsFresh_ns;
-    }
-    copies = copies_;
+  absl::MutexLock lock(&mutex_);
+  const int64_t now = clock_.BootNs();
+  // A program may be replaced by another version.
+  if (copies_of_ != snapshot || now >= copies_until_ns_) {
+    copies_ = std::make_shared<const ProgramCopies>(*snapshot);
+    copies_of_ = std::move(snapshot);
+    copies_until_ns_ = now + kProgramsFresh_ns;
   }
-  return copies->OriginalOf(fd, st);
+  return copies_;
 }
+
+std::string Gate::ProgramOf(int fd, const struct stat& st) { return Programs()->OriginalOf(fd, st); }
 
 void Gate::SetFirstProcess(pid_t pid) {
   absl::MutexLock lock(&mutex_);

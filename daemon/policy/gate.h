@@ -50,11 +50,17 @@ class Gate {
               pid_t tgid);
   // operation: a policy::UnixOp. The path of a socket's file, resolved, or "@name".
   Answer Unix(uint32_t operation, absl::string_view path);
+  // The same of a file that is a copy of the program `original`: a default speaks of the file that it is, so
+  // only what rules say of the original counts.
+  Answer Copy(absl::string_view exe, absl::string_view original, absl::Span<const absl::string_view> argv,
+              pid_t tgid);
   // A further program of one exec, an interpreter or loader: only what a rule names is stopped.
   Answer Interpreter(absl::string_view exe);
 
   // The program that a rule on commands names and that this open file is a copy of; empty = none.
   std::string ProgramOf(int fd, const struct stat& st);
+  // The programs that rules name, as they are on this host.
+  std::shared_ptr<const ProgramCopies> Programs();
 
   // Whether the session began with a policy that stops something: what stops it had to be in place before the
   // agent.

@@ -15,6 +15,9 @@ namespace agentmon {
 namespace {
 
 constexpr const char* kDirectories[] = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"};
+constexpr const char* kLoaders[] = {"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux.so.2",
+                                    "/lib/ld-linux-aarch64.so.1",  "/lib/ld-linux-armhf.so.3",
+                                    "/lib/ld-musl-x86_64.so.1",    "/lib/ld-musl-aarch64.so.1"};
 constexpr size_t kChunk = 256 << 10;
 
 // Reads until `size` bytes are there or the file ends.
@@ -43,6 +46,7 @@ bool SameContent(int a, int b, off_t size) {
 }  // namespace
 
 ProgramCopies::ProgramCopies(const policy::Snapshot& snapshot) {
+  AddLoaders();
   for (const policy::CompiledLayer& layer : snapshot.layers()) {
     for (const policy::Rule& rule : layer.document->rules) {
       if (rule.kind != policy::RuleKind::kCommand) continue;
@@ -57,6 +61,24 @@ ProgramCopies::ProgramCopies(const policy::Snapshot& snapshot) {
       }
     }
   }
+}
+
+void ProgramCopies::AddLoaders() {
+  for (const char* path : kLoaders) {
+    struct stat st {};
+    if (::stat(path, &st) == 0 && S_ISREG(st.st_mode))
+      loaders_[st.st_size].push_back({path, st.st_dev, st.st_ino});
+  }
+}
+
+bool ProgramCopies::IsLoader(int fd, const struct stat& st) const {
+  const auto found = loaders_.find(st.st_size);
+  if (found == loaders_.end()) return false;
+  return std::any_of(found->second.begin(), found->second.end(), [&](const Program& loader) {
+    if (loader.device == st.st_dev && loader.inode == st.st_ino) return true;
+    const UniqueFd original(::open(loader.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    return original.valid() && SameContent(fd, original.get(), st.st_size);
+  });
 }
 
 void ProgramCopies::Add(const std::string& path) {

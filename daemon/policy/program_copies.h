@@ -22,6 +22,10 @@ class ProgramCopies {
   // The path of the named program that an open file is a copy of; empty when it is none, or a name of that
   // program itself. `st` is of `fd`, which is read only where the sizes are the same.
   std::string OriginalOf(int fd, const struct stat& st) const;
+  // Whether anything of that size is known, here or among loaders: else neither needs the file's content.
+  bool KnowsSize(off_t size) const { return by_size_.contains(size) || loaders_.contains(size); }
+  // Whether an open file is one of this host's dynamic loaders, or a copy of one.
+  bool IsLoader(int fd, const struct stat& st) const;
 
  private:
   struct Program {
@@ -29,9 +33,11 @@ class ProgramCopies {
     dev_t device;
     ino_t inode;
   };
+  using BySize = absl::flat_hash_map<off_t, std::vector<Program>>;
   void Add(const std::string& path);
+  void AddLoaders();
 
-  absl::flat_hash_map<off_t, std::vector<Program>> by_size_;
+  BySize by_size_, loaders_;
 };
 
 }  // namespace agentmon

@@ -166,6 +166,25 @@ NotifyAnswer CallServer::Exec(const Listener& listener, const MediatedCall& call
   return answer;
 }
 
+namespace {
+
+Gate::Answer NamelessProgram() {
+  Gate::Answer answer;
+  answer.stop = true;
+  answer.judgement =
+      policy::BuiltinDenial("nameless programs", "a program that has no name any more cannot be judged");
+  return answer;
+}
+
+// Of a file that may be a known one, by its size; else nothing is opened.
+UniqueFd OpenContent(const FoundObject& object, const ProgramCopies& known) {
+  if (!S_ISREG(object.st.st_mode) || !known.KnowsSize(object.st.st_size)) return {};
+  return UniqueFd(
+      open(absl::StrCat("/proc/self/fd/", object.fd.get()).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+}
+
+}  // namespace
+
 NotifyAnswer CallServer::CaptureExec(const Listener& listener, const MediatedCall& call,
                                      const seccomp_notif& request) {
   ExecCall exec;
@@ -176,12 +195,8 @@ NotifyAnswer CallServer::CaptureExec(const Listener& listener, const MediatedCal
   if (base.error == 0 && object.error == 0) {
     std::vector<absl::string_view> argv(exec.argv.begin(), exec.argv.end());
     Gate::Answer answer = listener.gate->Exec(object.path, permit.asked, argv, caller_.tgid);
-    if (!answer.stop) answer = JudgePayload(listener, object.path, argv);
-    if (!answer.stop && object.st.st_nlink == 0) {
-      answer.stop = true;
-      answer.judgement =
-          policy::BuiltinDenial("nameless programs", "a program that has no name any more cannot be judged");
-    }
+    if (!answer.stop) answer = JudgePayload(listener, object, argv);
+    if (!answer.stop && object.st.st_nlink == 0) answer = NamelessProgram();
     if (answer.stop) {
       Event event;
       event.set_kind(v1::EXEC);
@@ -229,16 +244,27 @@ void CallServer::KeepExec(const ExecCall& exec, const std::string& asked, const 
 }
 
 // A loader that is given a program opens it as any file: nothing asks about an exec of it then.
-Gate::Answer CallServer::JudgePayload(const Listener& listener, const std::string& exe,
+Gate::Answer CallServer::JudgePayload(const Listener& listener, const FoundObject& program,
                                       absl::Span<const absl::string_view> argv) {
-  const size_t payload = LoaderPayload(exe, argv);
+  const size_t payload = LoaderPayload(argv);
   if (payload == 0) return {};
+  const std::shared_ptr<const ProgramCopies> known = listener.gate->Programs();
+  if (!IsLoaderName(program.path)) {
+    const UniqueFd content = OpenContent(program, *known);
+    if (!content.valid() || !known->IsLoader(content.get(), program.st)) return {};
+  }
   const CallerName name{AT_FDCWD, std::string(argv[payload])};
   const CallerBase base = OpenCallerBase(tid_, caller_.tgid, name);
   if (base.error != 0) return {};
   const FoundObject object = FindObject(base, true);
   if (object.error != 0) return {};
-  return listener.gate->Exec(object.path, AskedPath(base), argv.subspan(payload), caller_.tgid);
+  if (object.st.st_nlink == 0) return NamelessProgram();
+  argv.remove_prefix(payload);
+  Gate::Answer answer = listener.gate->Exec(object.path, AskedPath(base), argv, caller_.tgid);
+  if (answer.stop) return answer;
+  const UniqueFd content = OpenContent(object, *known);
+  const std::string original = content.valid() ? known->OriginalOf(content.get(), object.st) : "";
+  return original.empty() ? answer : listener.gate->Copy(object.path, original, argv, caller_.tgid);
 }
 
 void CallServer::KeepStop(Event event, v1::Judgement judgement, const char* mechanism, int error) {

@@ -47,7 +47,7 @@ class CallServer : public NotifyServer {
   NotifyAnswer Mediate(const Listener& listener, const MediatedCall& call, const seccomp_notif& request);
   NotifyAnswer Exec(const Listener& listener, const MediatedCall& call, const seccomp_notif& request);
   NotifyAnswer CaptureExec(const Listener& listener, const MediatedCall& call, const seccomp_notif& request);
-  Gate::Answer JudgePayload(const Listener& listener, const std::string& exe,
+  Gate::Answer JudgePayload(const Listener& listener, const FoundObject& program,
                             absl::Span<const absl::string_view> argv);
   NotifyAnswer NameSocket(const Listener& listener, const SocketCall& call, const seccomp_notif& request);
   void TellExec(const MediatedCall& call, const seccomp_notif& request);

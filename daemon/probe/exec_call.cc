@@ -53,11 +53,13 @@ bool ReadArgument(pid_t tid, uint64_t address, size_t most, std::string* out, bo
 
 }  // namespace
 
-size_t LoaderPayload(absl::string_view exe, absl::Span<const absl::string_view> argv) {
+bool IsLoaderName(absl::string_view exe) {
   const absl::string_view name = exe.substr(exe.rfind('/') + 1);
-  if (!absl::StartsWith(name, "ld-linux") && !absl::StartsWith(name, "ld-musl") &&
-      !absl::StartsWith(name, "ld.so") && !absl::StartsWith(name, "ld-2."))
-    return 0;
+  return absl::StartsWith(name, "ld-linux") || absl::StartsWith(name, "ld-musl") ||
+         absl::StartsWith(name, "ld.so") || absl::StartsWith(name, "ld-2.");
+}
+
+size_t LoaderPayload(absl::Span<const absl::string_view> argv) {
   static constexpr absl::string_view kWithValue[] = {
       "--library-path",         "--inhibit-rpath",    "--audit", "--preload", "--argv0",
       "--glibc-hwcaps-prepend", "--glibc-hwcaps-mask"};

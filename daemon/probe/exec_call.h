@@ -20,8 +20,10 @@ struct ExecCall {
   bool argv_cut = false;  // more than what is looked at
 };
 
+// By its name; a copy may have another one.
+bool IsLoaderName(absl::string_view exe);
 // Of a dynamic loader that is started as a program: which argument is the program that it runs; 0 = none.
-size_t LoaderPayload(absl::string_view exe, absl::Span<const absl::string_view> argv);
+size_t LoaderPayload(absl::Span<const absl::string_view> argv);
 
 // False when the caller's memory cannot be read: then the kernel cannot read it either.
 bool CaptureExec(const MediatedCall& call, const seccomp_notif& request, ExecCall* out);

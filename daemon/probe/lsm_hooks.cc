@@ -18,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "bpf/lsm_attribute.skel.h"
+#include "bpf/lsm_exec.skel.h"
 #include "bpf/lsm_file.skel.h"
 #include "bpf/lsm_guard.skel.h"
 #include "bpf/lsm_path.skel.h"
@@ -71,6 +72,7 @@ std::string BuildName(uint32_t session_level) {
   am_sip sip;
   am_sip_start(&sip, session_level, static_cast<uint64_t>(libbpf_num_possible_cpus()));
   AddTo<lsm_file_bpf>(sip);
+  AddTo<lsm_exec_bpf>(sip);
   AddTo<lsm_path_bpf>(sip);
   AddTo<lsm_attribute_bpf>(sip);
   AddTo<lsm_unix_bpf>(sip);
@@ -128,6 +130,7 @@ absl::Status LsmHooks::TakeOver() {
   key_ = {config.key[0], config.key[1]};
   running_.insert("lsm_file");
   for (const auto& [name, program] : {std::pair("lsm_path", "on_path_unlink"),
+                                      {kLsmExec, "on_mmap_file"},
                                       {"lsm_attribute", "on_inode_setattr"},
                                       {kLsmUnix, "on_unix_may_send"},
                                       {kLsmProcess, "on_ptrace_access_check"},
@@ -197,6 +200,7 @@ absl::Status LsmHooks::Load() {
   inactive_.clear();
   RETURN_IF_ERROR(LoadObject<lsm_file_bpf>("lsm_file"));
   for (const auto& [name, loaded] : {std::pair("lsm_path", LoadObject<lsm_path_bpf>("lsm_path")),
+                                     {kLsmExec, LoadObject<lsm_exec_bpf>(kLsmExec)},
                                      {"lsm_attribute", LoadObject<lsm_attribute_bpf>("lsm_attribute")},
                                      {kLsmUnix, LoadObject<lsm_unix_bpf>(kLsmUnix)},
                                      {kLsmProcess, LoadObject<lsm_process_bpf>(kLsmProcess)},

@@ -22,6 +22,7 @@ struct bpf_object;
 namespace agentmon {
 
 // Names of objects whose loss a session must know of.
+inline constexpr char kLsmExec[] = "lsm_exec";
 inline constexpr char kLsmUnix[] = "lsm_unix";
 inline constexpr char kLsmProcess[] = "lsm_process";
 inline constexpr char kLsmGuard[] = "lsm_guard";

@@ -35,6 +35,7 @@ constexpr absl::Duration kOldPolicyStays = absl::Seconds(2);
 // Attaching and detaching makes the kernel wait until no processor runs the hook any more: from one session
 // to the next the programs stay.
 constexpr absl::Duration kStaysAttached = absl::Seconds(60);
+static_assert(uint32_t{KIND_EXEC} == v1::EXEC);
 static_assert(uint32_t{KIND_UNIX_CONNECT} == v1::UNIX_CONNECT && uint32_t{KIND_UNIX_SEND} == v1::UNIX_SEND &&
               uint32_t{KIND_SIGNAL} == v1::SIGNAL && uint32_t{KIND_CALL} == v1::CALL);
 constexpr char kMechanism[] = "bpf_lsm";
@@ -80,6 +81,8 @@ uint32_t DeviceOf(const Mount& mount) {
 
 policy::DefaultFor DefaultOf(v1::EventKind kind) {
   switch (kind) {
+    case v1::EXEC:
+      return policy::DefaultFor::kCommand;
     case v1::OPEN:
       return policy::DefaultFor::kFileRead;
     case v1::UNIX_CONNECT:
@@ -122,6 +125,11 @@ policy::Subject Describe(const am_denied& denied, absl::string_view text, Event&
     socket.set_datagram(denied.open_flags != 0);
     return policy::UnixSubject(event.kind() == v1::UNIX_CONNECT ? policy::kUnixConnect : policy::kUnixSendto,
                                socket.path());
+  }
+  if (event.kind() == v1::EXEC) {
+    event.set_exe(RecordPath(text, denied.h.flags));
+    event.mutable_exec()->set_filename(event.exe());
+    return policy::ExecSubject(event.exe(), {});
   }
   v1::File& file = *event.mutable_file();
   file.set_path(RecordPath(text.substr(0, denied.path_len), denied.h.flags));
@@ -360,6 +368,9 @@ v1::Judgement LsmProbe::JudgementOf(const am_denied& denied, const policy::Subje
                                  absl::StrCat("paths of more than ", AM_LSM_DEPTH, " names are not judged"));
   }
   if (denied.layer == AM_LSM_OUTSIDE) {
+    if (denied.kind == KIND_EXEC)
+      return policy::BuiltinDenial("nameless programs",
+                                   "a program that has no name any more cannot be judged");
     return denied.kind == KIND_CALL && denied.open_flags == AM_LSM_CALL_PTRACE
                ? policy::BuiltinDenial("processes outside of the session",
                                        "what runs outside of the session is not debugged from inside")
@@ -412,6 +423,8 @@ void LsmProbe::OnDenial(absl::Span<const uint8_t> bytes) {
   const policy::Subject subject = Describe(denied, text, event);
   v1::Judgement& judgement = *event.mutable_judgement();
   judgement = JudgementOf(denied, subject, gate);
+  if (denied.kind == KIND_EXEC && denied.open_flags == AM_LSM_MAPPED && judgement.message().empty())
+    judgement.set_message("it was to be mapped as code");
   judgement.set_enforced(true);
   judgement.set_mechanism(kMechanism);
   judgement.set_error(static_cast<int32_t>(denied.error));

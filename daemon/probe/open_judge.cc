@@ -170,13 +170,10 @@ Gate::Answer OpenJudge::JudgeCopy(const FanotifyEvent& event, const ExecPermits:
   const std::string program = gate_->ProgramOf(event.fd, st);
   if (program.empty()) return answer;
   const bool interpreter = use.permit != nullptr && !use.first;
-  answer =
-      interpreter ? gate_->Interpreter(program) : gate_->Exec(program, program, argv, asker.identity.tgid);
-  // A default speaks of the file that it is.
-  if (!answer.by_rule) return Gate::Answer();
-  if (answer.stop && answer.judgement.message().empty()) {
+  if (!interpreter) return gate_->Copy(event.path, program, argv, asker.identity.tgid);
+  answer = gate_->Interpreter(program);
+  if (answer.stop && answer.judgement.message().empty())
     answer.judgement.set_message(absl::StrCat(absl::CHexEscape(event.path), " is a copy of ", program));
-  }
   return answer;
 }
 

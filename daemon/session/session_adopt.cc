@@ -7,6 +7,8 @@
 #include "common/base/refusal.h"
 #include "common/base/status.h"
 #include "common/kernel/pid_fd.h"
+#include "daemon/enforce/session_try.h"
+#include "daemon/enforce/shim_plan.h"
 #include "daemon/policy/enforcement.h"
 #include "daemon/session/adoptable.h"
 #include "daemon/session/session_state.h"
@@ -138,6 +140,7 @@ void SessionManager::AdoptPrepared(const Caller& caller, const v1::AdoptRequest&
 void SessionManager::CollectAdopted(const StatePtr& state, const Caller& caller, pid_t pid,
                                     const std::string& before, const Done<v1::AdoptResponse>& done) {
   AddRules(state, pid);  // before its processes come
+  ProveRules(state);
   const bool posted = deps_.workers.TryPost([this, alive = alive_, state, caller, pid, before, done] {
     TreeMove move(proc_, caller, *state->cgroup, deps_.cgroups.mount(), before);
     absl::StatusOr<int> moved =
@@ -151,6 +154,30 @@ void SessionManager::CollectAdopted(const StatePtr& state, const Caller& caller,
     End(state, "the daemon was too busy to move its processes");
     done(Busy());
   }
+}
+
+// Nobody of the session's own tries anything there: what the kernel's rules are worth is found out for it.
+void SessionManager::ProveRules(const StatePtr& state) {
+  const std::shared_ptr<Gate> gate = deps_.policies.GateOf(state->info.id());
+  if (gate == nullptr || !gate->armed() || ActiveSources(state->info).count(v1::LSM) == 0) return;
+  if (deps_.lsm_canary_file.empty()) return;
+  gate->SetProving(true);
+  const absl::StatusOr<SessionTries> tries =
+      TryInSession(*state->cgroup, deps_.lsm_canary_file, deps_.canary_file);
+  deps_.observation.TakeInStopped();
+  gate->SetProving(false);
+  const auto enter = [&](const char* name, int error) {
+    v1::ControlState* control = state->info.add_controls();
+    control->set_name(name);
+    control->set_mechanism("bpf_lsm");
+    control->set_active(tries.ok() && error == EACCES && tries->spare == 0);
+    if (!control->active())
+      control->set_why(tries.ok() ? "the forbidden act did not fail as it should"
+                                  : std::string(tries.status().message()));
+  };
+  enter(kLsmControl, tries.ok() ? tries->read : 0);
+  enter(kLsmChangeControl, tries.ok() ? tries->change : 0);
+  deps_.policies.SetControls(state->info.id(), ActiveControls(state->info));
 }
 
 void SessionManager::FinishAdopt(const StatePtr& state, pid_t pid, absl::StatusOr<int> moved, int left_out,

@@ -166,6 +166,7 @@ class SessionManager : public EventSink {
   void ForgetToken(const StatePtr& state);
   absl::Status AddMounts(const StatePtr& state, pid_t pid);
   void AddRules(const StatePtr& state, pid_t pid);
+  void ProveRules(const StatePtr& state);
   void FollowLossAction(const StatePtr& state);
   // False when the source was inactive before.
   bool SetSource(const StatePtr& state, v1::Source source, const absl::Status& status);

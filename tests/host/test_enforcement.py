@@ -193,6 +193,40 @@ def test_a_copy_of_a_program_that_may_not_run_does_not_run(daemon, work):
     assert daemon.run("./myid", cwd=work, options=("--policy", "observe")).status == 0
 
 
+def test_a_copy_that_a_dynamic_loader_is_given_is_judged_as_the_original(daemon, work):
+    rules = "command_rules:\n  - {name: no-id, commands: [/usr/bin/id], decision: deny}\n"
+    loader = "/lib64/ld-linux-x86-64.so.2"
+    for name, source in (("myid", "/usr/bin/id"), ("mytrue", "/usr/bin/true"), ("myld", loader)):
+        (work / name).write_bytes(open(source, "rb").read())
+        (work / name).chmod(0o755)
+    for program in (loader, "./myld"):
+        for words in ([program, "./myid"], [program, "--argv0", "true", "./myid"]):
+            stopped = daemon.run(*words, cwd=work, options=policy(work, rules))
+            assert stopped.status == 126, (words, stopped)
+            row = one(select(daemon.events(stopped.name), kind="exec", enforced=True))
+            assert (row["rule"], row["mechanism"], row["errno_name"]) == ("no-id", "notify", "EACCES"), row
+            assert "is a copy of /usr/bin/id" in row["message"], row
+            assert daemon.run(*words, cwd=work, options=("--policy", "observe")).status == 0, words
+        assert daemon.run(program, "./mytrue", cwd=work, options=policy(work, rules)).status == 0, program
+
+
+@pytest.mark.parametrize("how", ["memfd", "unlinked"])
+@pytest.mark.parametrize("by_loader", [False, True])
+def test_a_program_without_a_name_does_not_run(daemon, work, python, how, by_loader):
+    make = {"memfd": "fd = os.memfd_create('m')\n", "unlinked": "fd = os.open('gone', os.O_RDWR | os.O_CREAT, 0o755)\nos.unlink('gone')\n"}
+    words = "['/lib64/ld-linux-x86-64.so.2', name]" if by_loader else "[name]"
+    code = ("import os\n" + make[how] + "os.write(fd, open('/bin/true', 'rb').read())\n"
+            "os.set_inheritable(fd, True)\nread = os.open(f'/proc/self/fd/{fd}', os.O_RDONLY)\nos.close(fd)\n"
+            "os.set_inheritable(read, True)\nname = f'/proc/self/fd/{read}'\n"
+            f"try: os.execv({words}[0], {words})\nexcept OSError as e: raise SystemExit(e.errno)")
+    rules = "command_rules:\n  - {name: no-id, commands: [/usr/bin/id], decision: deny}\n"
+    stopped = daemon.run(*python(code), cwd=work, options=policy(work, rules))
+    assert stopped.status == errno.EACCES, stopped
+    row = one(select(daemon.events(stopped.name), kind="exec", enforced=True))
+    assert (row["rule"], row["mechanism"], row["errno_name"]) == ("nameless programs", "notify", "EACCES"), row
+    assert daemon.run(*python(code), cwd=work, options=("--policy", "observe")).status == 0
+
+
 def test_a_program_that_is_denied_by_its_file_runs_by_no_other_way(daemon, work, python):
     rules = "command_rules: [{name: none-here, commands: ['${WORKSPACE}/**'], decision: deny}]\n"
     for name in ("prog", "script"):

@@ -77,6 +77,68 @@ def test_arguments_that_are_rewritten_while_they_are_judged_never_run(daemon, wo
     assert free["effects"] > 0 and free["killed"] == 0, free  # the control
 
 
+# A link is turned from a program to a file of memory and back all the time.
+NAMELESS = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static volatile int stop;
+static char memory[64];
+static void *turn(void *unused) {
+  const char *to[] = {"/bin/true", memory};
+  for (int i = 0; !stop; ++i) { if (symlink(to[i & 1], "swap.new") == 0) rename("swap.new", "swap"); }
+  return 0;
+}
+int main(int argc, char **argv) {
+  char piece[65536];
+  int from = open("/usr/bin/touch", O_RDONLY), fd = memfd_create("m", 0), effects = 0, killed = 0, refused = 0, ran = 0;
+  for (ssize_t n; (n = read(from, piece, sizeof(piece))) > 0;) if (write(fd, piece, n) != n) return 1;
+  int readable;
+  snprintf(memory, sizeof(memory), "/proc/self/fd/%d", fd);
+  readable = open(memory, O_RDONLY);
+  snprintf(memory, sizeof(memory), "/proc/self/fd/%d", readable);
+  close(fd);
+  if (symlink("/bin/true", "swap")) return 1;
+  pthread_t thread;
+  pthread_create(&thread, 0, turn, 0);
+  for (int i = 0; i < atoi(argv[1]); ++i) {
+    pid_t pid = fork();
+    if (pid == 0) { execl("./swap", "swap", "effect", (char *)0); _exit(77); }
+    int status;
+    waitpid(pid, &status, 0);
+    if (access("effect", F_OK) == 0) { ++effects; unlink("effect"); }
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ++killed;
+    else if (WEXITSTATUS(status) == 77) ++refused;
+    else ++ran;
+  }
+  stop = 1;
+  pthread_join(thread, 0);
+  printf("{\"effects\": %d, \"killed\": %d, \"refused\": %d, \"ran\": %d}\n", effects, killed, refused, ran);
+  return 0;
+}
+"""
+
+
+def test_a_file_of_memory_that_a_name_comes_to_mean_while_it_is_judged_never_runs(daemon, work, cc, enforced):
+    program = cc("nameless_race", NAMELESS)
+    result = daemon.run(program, TRIES, cwd=work, options=enforced, timeout=1200)
+    counts = json.loads(result.out)
+    print(counts)
+    assert counts["effects"] == 0 and counts["ran"] > 0 and counts["killed"] > 0, counts
+    rows = select(daemon.events(result.name, seconds=60), kind="exec", mechanism="verifier")
+    assert rows and sum(int(r["count"]) for r in rows) == counts["killed"], (len(rows), counts)
+    assert {(r["verdict"], r["rule"]) for r in rows} == {("deny", "nameless programs")}, rows
+    (work / "swap").unlink()
+    free = json.loads(daemon.run(program, "100", cwd=work, options=("--policy", "observe"), timeout=240).out)
+    assert free["effects"] > 0 and free["killed"] == 0, free  # the control
+
+
 def script(work, name, text):
     path = work / name
     path.write_text(text)

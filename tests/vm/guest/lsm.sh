@@ -128,6 +128,12 @@ END
   wait_for 60 test -s /home/dev/lsm/pid
   as_dev agentmon attach --pid "$(cat /home/dev/lsm/pid)" --name lsm-attached --policy "$LSM_POLICY"
   is_attached
+  # It was tried from within the session's cgroup, by a process that is none of the session's.
+  agentmon session show lsm-attached --json | tee shown.json
+  enforced_by shown.json closed bpf_lsm
+  grep -A3 '"lsm_change"' shown.json | grep '"active": true'
+  agentmon timeline --session lsm-attached --format json >found.json
+  has_no '"kind":"exit"\|canary' found.json
   attempts_end_as_they_should() {
     as_dev touch "/home/dev/lsm/go.$1"
     wait_for 60 grep -qx over "/home/dev/lsm/said.$1"
@@ -159,6 +165,145 @@ END
   is_attached
   wait_for 90 not is_attached
   wait_for 30 not test -e /sys/fs/bpf/agentmon
+}
+
+# The same acts bare, and in a session where nobody is asked before: only the kernel's own rules hold there.
+test_lsm_programs_stop_programs_and_what_is_mapped_as_code() {
+  cat >"$LSM_POLICY" <<'END'
+version: 1
+name: lsm
+enforcement: best_effort
+defaults: {file_write: allow, command: allow, network: allow, unix_socket: allow, signal: allow}
+file_rules:
+  - name: unread
+    paths: ["/home/dev/lsm/unread/**"]
+    decision: deny
+command_rules:
+  - name: not-run
+    commands: ["/home/dev/lsm/closed/**", "/home/dev/lsm/closed/tool"]
+    decision: deny
+  - {name: not-by-name, commands: [forbidden], anywhere: true, decision: deny}
+END
+  chmod 644 "$LSM_POLICY"
+  cat >/run/vm/code.py <<'END'
+import ctypes, errno, glob, mmap, os, subprocess, sys
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+os.chdir(os.path.expanduser("~/lsm"))
+loader = glob.glob("/lib64/ld-linux-x86-64.so.2")[0]
+older = {w: os.open(w + "/lib.so", os.O_RDONLY) for w in ("closed", "unread", "open")}
+if len(sys.argv) > 1:
+    open("pid", "w").write(str(os.getpid()))
+    with open("go") as go:
+        go.read()
+
+def attempt(label, act):
+    try:
+        act()
+        print(label, "ok", flush=True)
+    except OSError as e:
+        print(label, errno.errorcode.get(e.errno, "failed"), flush=True)
+
+def starts(program, **more):
+    if subprocess.run([program] if isinstance(program, str) else program, stderr=subprocess.DEVNULL, **more).returncode:
+        raise OSError(0, "it ended with an error")
+
+def starts_fd(fd):
+    child = os.fork()
+    if child == 0:
+        try:
+            os.execve(fd, ["tool"], {})
+        except OSError as e:
+            os._exit(e.errno)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code:
+        raise OSError(code, "")
+
+def mapped(fd, prot):
+    at = libc.mmap(None, 4096, prot, mmap.MAP_PRIVATE, fd, 0)
+    if at == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), "")
+    return at
+
+def protected(fd):
+    if libc.mprotect(mapped(fd, mmap.PROT_READ), 4096, mmap.PROT_READ | mmap.PROT_EXEC):
+        raise OSError(ctypes.get_errno(), "")
+
+def nameless():
+    with open("open/gone", "wb") as out, open("open/tool", "rb") as tool:
+        out.write(tool.read())
+    os.chmod("open/gone", 0o755)
+    fd = os.open("open/gone", os.O_RDONLY)
+    os.unlink("open/gone")
+    return fd
+
+def in_memory():
+    fd = os.memfd_create("tool")
+    with open("open/tool", "rb") as tool:
+        os.write(fd, tool.read())
+    return fd
+
+for where in ("closed", "open"):
+    say = lambda what: f"{where} {what}"
+    attempt(say("start"), lambda: starts(f"{where}/tool"))
+    attempt(say("symlink"), lambda: starts(f"links/{where}.sym"))
+    attempt(say("hard"), lambda: starts(f"links/{where}.hard"))
+    attempt(say("fd"), lambda: starts_fd(os.open(f"{where}/tool", os.O_PATH)))
+    attempt(say("script"), lambda: starts(f"links/{where}.script"))
+    attempt(say("loader"), lambda: starts([loader, f"./{where}/tool"]))
+    attempt(say("dlopen"), lambda: ctypes.CDLL(f"{os.getcwd()}/{where}/lib.so"))
+for where in ("closed", "unread", "open"):
+    say = lambda what: f"{where} {what}"
+    attempt(say("data"), lambda: mapped(older[where], mmap.PROT_READ))
+    attempt(say("code"), lambda: mapped(older[where], mmap.PROT_READ | mmap.PROT_EXEC))
+    attempt(say("protect"), lambda: protected(older[where]))
+attempt("name", lambda: starts("open/forbidden"))
+attempt("memory", lambda: starts_fd(in_memory()))
+attempt("nameless", lambda: starts_fd(nameless()))
+print("over", flush=True)
+END
+  # shellcheck disable=SC2016
+  as_dev sh -c 'rm -rf ~/lsm; mkdir -p ~/lsm/closed ~/lsm/unread ~/lsm/open ~/lsm/links; cd ~/lsm
+    for w in closed open; do
+      cp /bin/true $w/tool; ln -s ../$w/tool links/$w.sym; ln $w/tool links/$w.hard
+      printf "#!%s/%s/tool\n" "$PWD" $w >links/$w.script; chmod 755 links/$w.script
+    done
+    for w in closed unread open; do cp /lib/x86_64-linux-gnu/libz.so.1 $w/lib.so; done
+    cp /bin/true open/forbidden; mkfifo go stop'
+  as_dev python3 /run/vm/code.py | tee bare.txt
+  grep -x over bare.txt
+  [ "$(grep -c ' ok$' bare.txt)" = 26 ]
+  cat >/run/vm/agent-code.sh <<'END'
+cd || exit 1
+python3 /run/vm/code.py wait >lsm/said 2>&1
+read -r _ <lsm/stop
+END
+  systemd-run --quiet --collect --unit=agent-code -p User=dev -p PAMName=login sh /run/vm/agent-code.sh
+  wait_for 60 test -s /home/dev/lsm/pid
+  as_dev agentmon attach --pid "$(systemctl show -p MainPID --value agent-code)" --name lsm-code --policy "$LSM_POLICY"
+  as_dev timeout 60 sh -c 'echo >~/lsm/go'
+  wait_for 60 grep -qx over /home/dev/lsm/said
+  cat /home/dev/lsm/said
+  local act
+  for act in start symlink hard fd script code protect; do grep -x "closed $act EACCES" /home/dev/lsm/said; done
+  for act in loader dlopen; do grep -x "closed $act failed" /home/dev/lsm/said; done
+  for act in code protect; do grep -x "unread $act EACCES" /home/dev/lsm/said; done
+  for act in 'closed data' 'unread data'; do grep -x "$act ok" /home/dev/lsm/said; done
+  for act in name memory nameless; do grep -x "$act EACCES" /home/dev/lsm/said; done
+  [ "$(grep -c '^open .* ok$' /home/dev/lsm/said)" = 10 ]
+  agentmon timeline --session lsm-code --kind exec --enforced yes --format json | tee found.json
+  grep '"rule":"not-run"' found.json | grep '"mechanism":"bpf_lsm"' | grep '"exe":"/home/dev/lsm/closed/tool"' | grep -q EACCES
+  grep '"rule":"not-run"' found.json | grep -q '"exe":"/home/dev/lsm/closed/lib.so"'
+  grep '"rule":"not-by-name"' found.json | grep -q '"exe":"/home/dev/lsm/open/forbidden"'
+  grep -c '"rule":"nameless programs"' found.json | grep -x 2
+  by_lsm lsm-code /home/dev/lsm/unread/lib.so unread
+  agentmon why --session lsm-code --last 20 | tee why.txt
+  grep 'lsm.yaml:10' why.txt
+  as_dev timeout 60 sh -c 'echo >~/lsm/stop'
+  wait_for 30 no_session lsm-code
 }
 
 # Servers outside of the session, on names that a rule is about and on names that none is.
