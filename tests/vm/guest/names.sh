@@ -5,6 +5,11 @@ NAMES_POLICY=/home/dev/names.yaml
 names_services() { # start | stop
   if [ "$1" = start ]; then
     systemctl unmask systemd-resolved.service nscd.service
+    # Where nothing but the loopback is up, systemd-resolved says that the network is down.
+    mkdir -p /run/systemd/network
+    printf '[NetDev]\nName=vm0\nKind=dummy\n' >/run/systemd/network/vm0.netdev
+    printf '[Match]\nName=vm0\n[Network]\nAddress=192.0.2.1/24\n' >/run/systemd/network/vm0.network
+    systemctl start systemd-networkd.service
     # dnsmasq has the names, systemd-resolved asks it, and its stub is what agentmon asks.
     mkdir -p /run/systemd/resolved.conf.d
     printf '[Resolve]\nDNS=127.0.0.1\nFallbackDNS=\nDNSSEC=no\nLLMNR=no\nMulticastDNS=no\n' >/run/systemd/resolved.conf.d/vm.conf
@@ -17,7 +22,8 @@ names_services() { # start | stop
     cp -P /etc/resolv.conf /run/vm/resolv.conf.before || true
     ln -sf /run/systemd/resolve/stub-resolv.conf /etc/resolv.conf
   else
-    systemctl stop vm-dns.service systemd-resolved.service nscd.service nscd.socket || true
+    networkctl delete vm0 || true
+    systemctl stop systemd-networkd.socket systemd-networkd.service vm-dns.service systemd-resolved.service nscd.service nscd.socket || true
     systemctl mask systemd-resolved.service nscd.service
     rm -f /etc/resolv.conf
     cp -P /run/vm/resolv.conf.before /etc/resolv.conf || true
