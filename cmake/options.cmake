@@ -6,13 +6,21 @@ option(AGENTMON_FUZZ "Build the libFuzzer targets (clang only)" OFF)
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  # What ccache asks for where headers are precompiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+  endif()
 endif()
 
 # Ours only; generated protobuf code is compiled without them (see targets.cmake).
 set(AGENTMON_WARNINGS -Wall -Wextra)
 if(AGENTMON_WERROR)
   list(APPEND AGENTMON_WARNINGS -Werror)
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_DISABLE_PRECOMPILE_HEADERS)
+  # gcc 12 says these of its own std::string where its header was precompiled.
+  list(APPEND AGENTMON_WARNINGS -Wno-array-bounds -Wno-restrict -Wno-stringop-overread -Wno-stringop-overflow)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   list(APPEND AGENTMON_WARNINGS -Wthread-safety)

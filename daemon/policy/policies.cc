@@ -397,9 +397,9 @@ void Policies::Recover(const v1::Session& session) {
 
 void Policies::End(const std::string& session) {
   const auto it = sessions_.find(session);
-  if (it == sessions_.end()) return;
-  if (it->second.kept) ::unlink(KeptPath(session).c_str());
-  sessions_.erase(it);
+  // One of an earlier daemon that ended meanwhile is not known here, and has left its choice.
+  if (it == sessions_.end() || it->second.kept) ::unlink(KeptPath(session).c_str());
+  if (it != sessions_.end()) sessions_.erase(it);
 }
 
 void Policies::SetPolicy(const std::string& session, v1::PolicyChoice choice, Done<bool> done) {

@@ -179,6 +179,17 @@ TEST_CASE("files that others may write, and a default that is not there, are bro
   CHECK(f.Judge("s", "/mine/x").decision() == v1::ASK);
 }
 
+TEST_CASE("a session that ended without a daemon leaves no choice of a policy behind") {
+  Fixture f;
+  REQUIRE(f.Reload().ok());
+  REQUIRE(f.Begin("s").ok());
+  CHECK(fs::exists(f.dir + "/run/policies/s"));
+  f.Start();
+  CHECK(fs::exists(f.dir + "/run/policies/s"));
+  f.policies->End("s");
+  CHECK_FALSE(fs::exists(f.dir + "/run/policies/s"));
+}
+
 TEST_CASE("after a start with broken files no session begins, and running ones are closed, not open") {
   Fixture f;
   f.Write("/floor/10.yaml", PolicyText("good", "/srv/**", "deny"));
