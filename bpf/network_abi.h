@@ -8,10 +8,10 @@
 
 #include "event_abi.h"
 
-#define AM_NET_RULES_MAX 131072u    /* of all policies and opened addresses */
-#define AM_NET_PREFIXES_MAX 131072u /* of all policies */
+#define AM_NET_RULES_MAX 524288u    /* of all policies and opened addresses */
+#define AM_NET_PREFIXES_MAX 524288u /* of all policies */
 #define AM_NET_LIST_MAX 4096u       /* rules that one address can meet */
-#define AM_NET_OPENED_MAX 16384u    /* addresses that a name has opened, in all sessions */
+#define AM_NET_OPENED_MAX 131072u   /* addresses that a name has opened, in all sessions */
 #define AM_NET_REDIRECTED_MAX 32768u
 
 /* One condition of a rule. A list of them holds the layers one after another, each in the order of its file:

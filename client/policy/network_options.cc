@@ -1,8 +1,12 @@
 #include "client/policy/network_options.h"
 
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
 #include "common/policy/patterns.h"
@@ -30,6 +34,41 @@ absl::Status TakePort(absl::string_view& text, policy::Rule& rule) {
   return absl::OkStatus();
 }
 
+// "10.1": no name ends in a number.
+bool EndsInNumber(absl::string_view text) {
+  const absl::string_view last = text.substr(text.rfind('.') + 1);
+  return !last.empty() && std::all_of(last.begin(), last.end(), absl::ascii_isdigit);
+}
+
+// "::1:80" is an address, and looks like one with a port.
+bool LooksLikePort(absl::string_view text) {
+  const size_t colon = text.rfind(':');
+  return absl::StrContains(text, "::") && text.size() - colon > 2 && !absl::StrContains(text, '.') &&
+         EndsInNumber(text.substr(colon + 1)) && policy::ParseAddress(text.substr(0, colon)).has_value();
+}
+
+// What would be taken for a name, or for another address than was meant. Empty: nothing of that kind.
+std::string WhatIsMeant(absl::string_view option, absl::string_view text) {
+  if (absl::StrContains(text, ',') && !absl::StrContains(text, '{')) {
+    return absl::StrCat(
+        "one destination; give the option once for each: ", option, " ",
+        absl::StrJoin(absl::StrSplit(text, ',', absl::SkipEmpty()), absl::StrCat(" ", option, " ")));
+  }
+  if (const size_t at = text.rfind('@'); at != absl::string_view::npos)
+    return absl::StrCat("a user and a host; rules are about hosts: ", text.substr(at + 1));
+  if (absl::StartsWith(text, "[") || absl::StrContains(text, '/')) return "";
+  if (LooksLikePort(text)) {
+    const size_t colon = text.rfind(':');
+    return absl::StrCat("an address, or one with a port? [", text.substr(0, colon), "]", text.substr(colon),
+                        " or [", text, "]");
+  }
+  const absl::string_view host = text.substr(0, text.find(':'));
+  if (absl::StrContains(text, "::") || !EndsInNumber(host)) return "";
+  if (std::count(host.begin(), host.end(), '.') != 3 || !policy::ParseAddress(host).has_value())
+    return "no name ends in a number; an IPv4 address has four of them, and a network a length: 10.1.0.0/16";
+  return "";
+}
+
 absl::Status AddRule(absl::string_view option, const std::string& destination, policy::Decision decision,
                      policy::Document& document) {
   policy::Rule rule;
@@ -40,6 +79,8 @@ absl::Status AddRule(absl::string_view option, const std::string& destination, p
   if (absl::StrContains(text, "://"))
     return absl::InvalidArgumentError(absl::StrCat(
         rule.name, ": a URL; give its host, with the port if only that one is meant: example.org:443"));
+  if (const std::string meant = WhatIsMeant(option, text); !meant.empty())
+    return absl::InvalidArgumentError(absl::StrCat(rule.name, ": ", meant));
   RETURN_IF_ERROR(WithContext(TakePort(text, rule), rule.name));
   if (text == "*")
     return absl::InvalidArgumentError(

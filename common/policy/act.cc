@@ -32,6 +32,11 @@ absl::Status ParseExec(absl::string_view text, Act& act) {
   return absl::OkStatus();
 }
 
+bool IsLocalhost(absl::string_view host) {
+  absl::ConsumeSuffix(&host, ".");
+  return absl::EqualsIgnoreCase(host, "localhost") || absl::EndsWithIgnoreCase(host, ".localhost");
+}
+
 absl::Status ParseConnect(absl::string_view text, Act& act) {
   uint8_t protocol = kTcp;
   if (absl::ConsumeSuffix(&text, " udp"))
@@ -53,7 +58,8 @@ absl::Status ParseConnect(absl::string_view text, Act& act) {
       return absl::InvalidArgumentError(absl::StrCat("not an address: ", host.substr(equals + 1)));
   } else if (address = ParseAddress(host); !address) {
     act.name = std::string(host);
-    address = ParseAddress("198.51.100.1");  // some address of the documentation range
+    // Some address of the documentation range; of this host's own name everybody knows what it leads to.
+    address = ParseAddress(IsLocalhost(host) ? "127.0.0.1" : "198.51.100.1");
   }
   act.subject = ConnectSubject(*address, static_cast<uint16_t>(port), protocol, act.name);
   return absl::OkStatus();

@@ -6,6 +6,8 @@
 namespace agentmon::policy {
 namespace {
 
+constexpr char kNameServices[] = "name-services";
+
 Rule FileRule(absl::string_view name, Decision decision, uint32_t operations, std::vector<std::string> paths,
               absl::string_view message) {
   Rule rule;
@@ -55,9 +57,20 @@ void AddSockets(const BuiltinPaths& paths, std::vector<Rule>& rules) {
   }
 }
 
+// systemd-resolved, nscd and avahi. Users and groups, too, come from nscd's socket: libc goes on without it.
+// sssd and nslcd are left out, since nothing else knows the users that they do.
+void AddNameServices(std::vector<Rule>& rules) {
+  Rule closed =
+      FileRule(kNameServices, Decision::kDeny, kAllUnixOps,
+               {"/run/systemd/resolve/io.systemd.Resolve*", "/run/nscd/socket", "/run/avahi-daemon/socket"},
+               "names are looked up by DNS in this session");
+  closed.kind = RuleKind::kUnix;
+  rules.push_back(std::move(closed));
+}
+
 }  // namespace
 
-std::shared_ptr<const Document> BuiltinDocument(const BuiltinPaths& paths) {
+std::shared_ptr<const Document> BuiltinDocument(const BuiltinPaths& paths, bool judges_names) {
   auto document = std::make_shared<Document>();
   document->file = document->name = kBuiltinFile;
   document->version = 1;
@@ -81,7 +94,12 @@ std::shared_ptr<const Document> BuiltinDocument(const BuiltinPaths& paths) {
                             "/{,usr/}lib{,32,64,x32}/**/*.so.*"},
                            ""));
   AddSockets(paths, rules);
+  if (judges_names) AddNameServices(rules);
   return document;
+}
+
+bool ClosesNameServices(const Document& builtin) {
+  return !builtin.rules.empty() && builtin.rules.back().name == kNameServices;
 }
 
 std::shared_ptr<const Document> EmptyBase() {

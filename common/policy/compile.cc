@@ -14,7 +14,7 @@ class Compiler {
       : options_(options), diagnostics_(diagnostics) {}
 
   std::shared_ptr<const Snapshot> Run(std::vector<LayerInput> inputs) {
-    inputs.insert(inputs.begin(), {LayerKind::kBuiltin, BuiltinDocument(options_.builtin)});
+    inputs.insert(inputs.begin(), {LayerKind::kBuiltin, BuiltinDocument(options_.builtin, false)});
     const auto is_base = [](const LayerInput& i) { return i.kind == LayerKind::kBase; };
     const auto bases = std::count_if(inputs.begin(), inputs.end(), is_base);
     if (bases == 0) inputs.push_back({LayerKind::kBase, EmptyBase()});
@@ -28,12 +28,33 @@ class Compiler {
     snapshot_->links_ = options_.links;
     snapshot_->layers_.reserve(inputs.size());
     for (const LayerInput& input : inputs) Layer(input);
+    if (StopsNetwork()) CloseNameServices();
     for (auto layer = snapshot_->layers_.rbegin(); layer != snapshot_->layers_.rend(); ++layer)
       Inject(*layer->document);
     return HasErrors(diagnostics_) ? nullptr : snapshot;
   }
 
  private:
+  bool StopsNetwork() const {
+    const auto stops = [](const CompiledLayer& layer) {
+      if (layer.posture == Posture::kIsolate) return true;
+      if (layer.posture != Posture::kEnforce) return false;
+      const std::vector<NetworkRule>& rules = layer.network.rules();
+      return Strictness(layer.defaults[static_cast<size_t>(DefaultFor::kNetwork)]) >=
+                 Strictness(Decision::kRedirect) ||
+             std::any_of(rules.begin(), rules.end(), [](const NetworkRule& rule) { return rule.stops; });
+    };
+    return std::any_of(snapshot_->layers_.begin() + 1, snapshot_->layers_.end(), stops);
+  }
+
+  // The built-in layer comes before those that say whether it has this rule.
+  void CloseNameServices() {
+    layer_ = &snapshot_->layers_.front();
+    const auto known = static_cast<uint32_t>(layer_->document->rules.size());
+    layer_->document = BuiltinDocument(options_.builtin, true);
+    for (uint32_t i = known; i < layer_->document->rules.size(); ++i) Compile(layer_->document->rules[i], i);
+  }
+
   void Add(Severity severity, const Document& document, Position at, absl::string_view text,
            absl::string_view message, absl::string_view suggestion = "") {
     diagnostics_.push_back(

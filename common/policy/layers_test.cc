@@ -167,6 +167,30 @@ unix_socket_rules: [{paths: ['**'], decision: allow}]
   CHECK(judge.File(kWrite, "/dev/null") == "allow");
 }
 
+TEST_CASE("who answers for names beside DNS is closed where something of the network is stopped") {
+  const std::string head = "defaults: {network: allow, unix_socket: allow}\n";
+  const std::string allow = "unix_socket_rules: [{paths: ['**'], decision: allow}]\n";
+  const std::string rule = "network_rules: [{name: n, domains: [x.test], decision: deny}]\n";
+  const auto base = [](const std::string& text) { return MakeSnapshot({Layer(LayerKind::kBase, text)}); };
+  const auto resolved = [](const std::shared_ptr<const Snapshot>& snapshot) {
+    return Judge(snapshot).Unix(kUnixConnect, "/run/systemd/resolve/io.systemd.Resolve");
+  };
+  CHECK(resolved(base(head)) == "allow");
+  CHECK(resolved(base(head + allow + rule)) == "deny");
+  CHECK(resolved(base("posture: monitor\n" + head + rule)) == "allow");
+  CHECK(resolved(base("defaults: {unix_socket: allow}\n")) == "deny");  // all destinations
+  CHECK(resolved(base("posture: isolate\n" + head)) == "deny");
+  CHECK(resolved(MakeSnapshot({Layer(LayerKind::kFloor, rule), Layer(LayerKind::kBase, head)})) == "deny");
+  const Judge judge(base(head + allow + rule));
+  for (const char* socket : {"/var/run/nscd/socket", "/run/nscd/socket", "/run/avahi-daemon/socket"})
+    CHECK(judge.Unix(kUnixConnect, socket) == "deny");
+  for (const char* socket :
+       {"/run/systemd/resolve/other", "/var/lib/sss/pipes/nss", "/run/dbus/system_bus_socket"})
+    CHECK(judge.Unix(kUnixConnect, socket) == "allow");
+  const Subject nscd = UnixSubject(kUnixConnect, "/run/nscd/socket");
+  CHECK(Describe(judge.snapshot(), judge.Of(nscd), nscd).rule == "name-services");
+}
+
 TEST_CASE("programs start under a policy that denies everything") {
   const Judge judge("defaults: {file_read: deny}\nfile_rules: [{paths: ['**'], decision: deny}]\n");
   for (const char* path :

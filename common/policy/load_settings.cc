@@ -6,6 +6,8 @@
 namespace agentmon::policy {
 namespace {
 
+constexpr int64_t kMostMbps = 1'000'000;
+
 void LoadWords(MapReader& top, LoadContext& context) {
   Document& document = *context.document;
   Text word;
@@ -42,7 +44,13 @@ void LoadLimits(MapReader& top, LoadContext& context) {
   map.Integer("cpu_quota_percent", &limits.cpu_quota_percent);
   map.Integer("disk_read_bps_max", &limits.disk_read_bps_max);
   map.Integer("disk_write_bps_max", &limits.disk_write_bps_max);
-  map.Integer("net_bandwidth_mbps", &limits.net_bandwidth_mbps);
+  if (map.Integer("net_bandwidth_mbps", &limits.net_bandwidth_mbps) &&
+      (limits.net_bandwidth_mbps == 0 || limits.net_bandwidth_mbps > kMostMbps)) {
+    const YamlNode* given = map.Node("net_bandwidth_mbps", ValueType::kInteger);
+    context.Error(given->at, given->scalar,
+                  absl::StrCat("must be from 1 to ", kMostMbps,
+                               " megabit a second; without the key there is no limit"));
+  }
   map.Integer("pids_max", &limits.pids_max);
   map.Duration("command_timeout", &limits.command_timeout);
   map.Duration("session_timeout", &limits.session_timeout);

@@ -165,6 +165,20 @@ soft_delete: {enabled: true}
   CHECK(all.find("warning") == std::string::npos);
 }
 
+TEST_CASE("a network rate that is none, or beyond every device, is refused with its place") {
+  const auto said = [](absl::string_view rate) {
+    return Complaints(
+        absl::StrCat("version: 1\nname: x\nresource_limits:\n  net_bandwidth_mbps: ", rate, "\n"));
+  };
+  CHECK(said("1") == "");
+  CHECK(said("1000000") == "");
+  for (const char* wrong : {"0", "1000001", "9223372036854775807"}) {
+    CAPTURE(wrong);
+    CHECK(said(wrong).find(":4:23: error") != std::string::npos);
+    CHECK(said(wrong).find("must be from 1 to 1000000 megabit a second") != std::string::npos);
+  }
+}
+
 TEST_CASE("Gensee's keys become rules, in YAML and JSON") {
   const std::string text = R"({"posture": "Enforce", "linux": {
     "seccomp": {"enabled": true, "deny_ptrace": true, "deny_bpf": false},

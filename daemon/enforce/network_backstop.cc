@@ -11,7 +11,6 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/log.h"
@@ -74,7 +73,11 @@ bool SameTarget(const ResolverTarget& a, const ResolverTarget& b) {
 }  // namespace
 
 NetworkBackstop::NetworkBackstop(Options options, const Clock& clock)
-    : options_(std::move(options)), ruleset_(options_.ruleset), clock_(clock), thread_([this] { Run(); }) {
+    : options_(std::move(options)),
+      ruleset_(options_.ruleset),
+      clock_(clock),
+      made_nft_(Nft::Create()),
+      thread_([this] { Run(); }) {
   ::pthread_setname_np(thread_.native_handle(), "backstop");
 }
 
@@ -226,11 +229,13 @@ bool NetworkBackstop::MustWork() const {
 }
 
 void NetworkBackstop::DoBegin(std::map<uint64_t, Wanted> wanted) {
-  auto nft = Nft::Create();
-  if (!nft.ok()) return SetStatus(nft.status());
+  if (!made_nft_.ok()) return SetStatus(made_nft_.status());
   mount_ = UniqueFd(::open(options_.cgroup_mount.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!mount_.valid()) return SetStatus(ErrnoStatus(errno, "open the mount of cgroup2"));
-  nft_ = *std::move(nft);
+  auto table = NftTable::Create(options_.ruleset.table);
+  if (!table.ok()) return SetStatus(table.status());
+  nft_ = *std::move(made_nft_);
+  table_.emplace(*std::move(table));
   std::string unused;
   for (auto& [cgroup_id, session] : wanted) {
     if (!Needs(session)) continue;
@@ -259,31 +264,35 @@ void NetworkBackstop::Fail(uint64_t cgroup_id, const absl::Status& status) {
 void NetworkBackstop::Apply(uint64_t cgroup_id, std::optional<Wanted> wanted) {
   if (nft_ == nullptr) return;
   failed_.erase(cgroup_id);
-  std::string commands;
+  Change change;
   absl::Status status;
   const auto applied = applied_.find(cgroup_id);
   Applied left;
   if (!wanted.has_value() || !Needs(*wanted)) {
     if (applied == applied_.end()) return;
-    left = Leave(cgroup_id, commands);
+    left = Leave(cgroup_id, change.commands);
   } else if (applied == applied_.end()) {
-    if (applied_.empty()) commands = ruleset_.Delete() + ruleset_.AddTable();
-    status = Enter(cgroup_id, *wanted, commands);
+    if (applied_.empty()) change.commands = ruleset_.Delete() + ruleset_.AddTable();
+    status = Enter(cgroup_id, *wanted, change.commands);
   } else {
-    status = Update(cgroup_id, applied->second, *wanted, commands);
+    status = Update(cgroup_id, applied->second, *wanted, change);
   }
-  if (status.ok() && commands.empty()) return;
-  if (status.ok() && nft_->Run(commands).ok()) return SetStatus(absl::OkStatus());
+  if (status.ok() && Tell(change).ok()) return SetStatus(absl::OkStatus());
   if (status.ok()) status = Rebuild();
   if (status.ok()) return SetStatus(absl::OkStatus());
   Fail(cgroup_id, status);
-  if (applied_.count(cgroup_id) > 0) left = Leave(cgroup_id, commands);
+  if (applied_.count(cgroup_id) > 0) left = Leave(cgroup_id, change.commands);
   status = Rebuild();
   if (!status.ok()) {
     applied_.clear();
     policies_.clear();
   }
   SetStatus(status);
+}
+
+absl::Status NetworkBackstop::Tell(const Change& change) {
+  if (!change.commands.empty()) return nft_->Run(change.commands);
+  return change.elements.empty() ? absl::OkStatus() : table_->Apply(change.elements);
 }
 
 absl::Status NetworkBackstop::Hold(const Policy& policy, std::string& commands) {
@@ -337,31 +346,32 @@ NetworkBackstop::Applied NetworkBackstop::Leave(uint64_t cgroup_id, std::string&
 }
 
 absl::Status NetworkBackstop::Update(uint64_t cgroup_id, Applied& applied, const Wanted& wanted,
-                                     std::string& commands) {
+                                     Change& change) {
   if (wanted.paused) {
     applied.paused = true;
-    commands = ruleset_.PauseSession(cgroup_id);
+    change.elements.flushed_chains = {NftRuleset::ChainOf(cgroup_id)};
     return absl::OkStatus();
   }
   const uint32_t policy = wanted.policy.closed ? 0 : wanted.policy.number;
   if (policy == applied.policy && !applied.paused && SameTarget(applied.resolver, wanted.resolver)) {
-    UpdateNames(cgroup_id, applied, wanted.names, commands);
+    UpdateNames(cgroup_id, applied, wanted.names, change);
     return absl::OkStatus();
   }
   const uint32_t before = applied.policy;
-  if (policy != before) RETURN_IF_ERROR(Hold(wanted.policy, commands));
+  if (policy != before) RETURN_IF_ERROR(Hold(wanted.policy, change.commands));
   applied.policy = policy;
   applied.paused = false;
   applied.resolver = wanted.resolver;
   applied.names = WithLinger(wanted.names);
-  absl::StrAppend(&commands, ruleset_.ReplaceSession(Describe(cgroup_id, applied, Cgroup::kDescriptor)));
-  if (policy != before) LetGo(before, commands);
+  absl::StrAppend(&change.commands,
+                  ruleset_.ReplaceSession(Describe(cgroup_id, applied, Cgroup::kDescriptor)));
+  if (policy != before) LetGo(before, change.commands);
   return absl::OkStatus();
 }
 
 // The kernel prolongs no element: where one is not enough any more, all of them are made anew.
 void NetworkBackstop::UpdateNames(uint64_t cgroup_id, Applied& applied, const OpenedAddresses& names,
-                                  std::string& commands) const {
+                                  Change& change) const {
   const int64_t now = clock_.BootNs();
   OpenedAddresses added;
   bool replace = false;
@@ -377,10 +387,11 @@ void NetworkBackstop::UpdateNames(uint64_t cgroup_id, Applied& applied, const Op
     replace = replace || (opened.until_ns > now && names.count(address) == 0);
   if (replace) {
     applied.names = WithLinger(names);
-    absl::StrAppend(&commands, ruleset_.ReplaceNames(cgroup_id, Live(applied.names)));
+    change.elements.flushed_maps = NftRuleset::NameMaps(cgroup_id);
+    change.elements.added = NftRuleset::NameElements(cgroup_id, Live(applied.names));
   } else if (!added.empty()) {
     added = WithLinger(added);
-    absl::StrAppend(&commands, ruleset_.AddNames(cgroup_id, Live(added)));
+    change.elements.added = NftRuleset::NameElements(cgroup_id, Live(added));
     applied.names.merge(added);
   }
 }
@@ -433,16 +444,7 @@ absl::Status NetworkBackstop::Rebuild() {
 
 absl::StatusOr<uint64_t> NetworkBackstop::Stopped(uint64_t cgroup_id) {
   if (applied_.count(cgroup_id) == 0) return NotInPlace(cgroup_id);
-  ASSIGN_OR_RETURN(const std::string listed, nft_->List(ruleset_.ListStopped(cgroup_id)));
-  constexpr absl::string_view kWord = "packets ";
-  absl::string_view rest = listed;
-  const size_t at = rest.find(kWord);
-  if (at == absl::string_view::npos) return absl::InternalError("nftables: a counter without a number");
-  rest.remove_prefix(at + kWord.size());
-  uint64_t packets = 0;
-  if (!absl::SimpleAtoi(rest.substr(0, rest.find(' ')), &packets))
-    return absl::InternalError("nftables: a counter without a number");
-  return packets;
+  return table_->PacketsOf(NftRuleset::CounterOf(cgroup_id));
 }
 
 absl::Status NetworkBackstop::NotInPlace(uint64_t cgroup_id) const {

@@ -22,6 +22,7 @@
 #include "daemon/enforce/name_gate.h"
 #include "daemon/enforce/network_rules.h"
 #include "daemon/enforce/nft_ruleset.h"
+#include "daemon/enforce/nft_table.h"
 #include "daemon/enforce/packet_rules.h"
 
 namespace agentmon {
@@ -99,6 +100,11 @@ class NetworkBackstop {
     PacketRules rules;
     size_t sessions = 0;
   };
+  // What the kernel is to be told: one of the two.
+  struct Change {
+    std::string commands;
+    NftChange elements;
+  };
   enum class Cgroup { kDescriptor, kPath };
 
   void Run();
@@ -109,9 +115,9 @@ class NetworkBackstop {
   // These change the books and add what the kernel is to be told.
   absl::Status Enter(uint64_t cgroup_id, const Wanted& wanted, std::string& commands);
   Applied Leave(uint64_t cgroup_id, std::string& commands);
-  absl::Status Update(uint64_t cgroup_id, Applied& applied, const Wanted& wanted, std::string& commands);
-  void UpdateNames(uint64_t cgroup_id, Applied& applied, const OpenedAddresses& names,
-                   std::string& commands) const;
+  absl::Status Update(uint64_t cgroup_id, Applied& applied, const Wanted& wanted, Change& change);
+  void UpdateNames(uint64_t cgroup_id, Applied& applied, const OpenedAddresses& names, Change& change) const;
+  absl::Status Tell(const Change& change);
   absl::Status Hold(const Policy& policy, std::string& commands);
   void LetGo(uint32_t policy, std::string& commands);
 
@@ -144,7 +150,9 @@ class NetworkBackstop {
   std::vector<std::function<void()>> asked_ ABSL_GUARDED_BY(mutex_);  // after what has changed
 
   // The thread's own.
+  absl::StatusOr<std::unique_ptr<Nft>> made_nft_;  // before sessions have taken the low descriptors
   std::unique_ptr<Nft> nft_;
+  std::optional<NftTable> table_;  // where nft_ is
   UniqueFd mount_;
   std::map<uint64_t, Applied> applied_;      // the books: what the kernel has
   std::map<uint64_t, absl::Status> failed_;  // why a session has nothing there

@@ -2,6 +2,7 @@
 
 #include <linux/netlink.h>
 #include <nftables/libnftables.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -33,6 +34,8 @@ absl::StatusOr<std::unique_ptr<Nft>> Nft::Create() {
   // libnftables ends the process when it gets no socket.
   const UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER));
   if (!socket.valid()) return ErrnoStatus(errno, "nftables: make a netlink socket");
+  // It waits for that with select(2), and ends the process where the number is too large. Its own comes next.
+  if (socket.get() >= FD_SETSIZE - 1) return absl::ResourceExhaustedError("nftables: too many open files");
   sockaddr_nl own{};
   own.nl_family = AF_NETLINK;
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&own), sizeof(own)) != 0)
@@ -47,15 +50,11 @@ absl::StatusOr<std::unique_ptr<Nft>> Nft::Create() {
 
 Nft::~Nft() { nft_ctx_free(context_); }
 
-absl::Status Nft::Run(const std::string& commands) { return List(commands).status(); }
-
-absl::StatusOr<std::string> Nft::List(const std::string& command) {
-  const int result = nft_run_cmd_from_buffer(context_, command.c_str());
-  const char* output = nft_ctx_get_output_buffer(context_);
-  std::string text = output == nullptr ? "" : output;
+absl::Status Nft::Run(const std::string& commands) {
+  const int result = nft_run_cmd_from_buffer(context_, commands.c_str());
+  (void)nft_ctx_get_output_buffer(context_);
   const char* error = nft_ctx_get_error_buffer(context_);  // both buffers are emptied by this
-  if (result != 0) return ErrorOf(error);
-  return text;
+  return result == 0 ? absl::OkStatus() : ErrorOf(error);
 }
 
 }  // namespace agentmon

@@ -11,7 +11,7 @@ struct nft_ctx;
 
 namespace agentmon {
 
-// One thread at a time. Calls take some milliseconds; more where the host has large tables of others.
+// One thread at a time. Calls take some milliseconds; more where tables of the host are large, our own, too.
 class Nft {
  public:
   // Fails where this process may not, or the kernel cannot.
@@ -20,8 +20,6 @@ class Nft {
 
   // All of it or nothing. The error has the first line of what nft says.
   absl::Status Run(const std::string& commands);
-  // What `list` prints.
-  absl::StatusOr<std::string> List(const std::string& command);
 
  private:
   explicit Nft(nft_ctx* context) : context_(context) {}

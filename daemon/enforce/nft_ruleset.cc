@@ -59,7 +59,6 @@ std::string PolicySet(uint32_t number, absl::string_view kind, bool v6) {
   return absl::StrCat("p", number, ".", kind, v6 ? "6" : "4");
 }
 
-std::string ChainOf(uint64_t cgroup_id) { return absl::StrCat("s", cgroup_id); }
 std::string StopOf(uint64_t cgroup_id) { return absl::StrCat("s", cgroup_id, ".stop"); }
 std::string NamesOf(uint64_t cgroup_id, bool v6) {
   return absl::StrCat("s", cgroup_id, v6 ? ".names6" : ".names4");
@@ -137,11 +136,8 @@ std::string NftRuleset::AddSession(const NftSession& session) const {
 std::string NftRuleset::ReplaceSession(const NftSession& session) const {
   const uint64_t id = session.cgroup_id;
   return absl::StrCat(On("flush chain", ChainOf(id)), "\n", On("flush chain", StopOf(id)), "\n",
-                      Rules(session), ReplaceNames(id, session.names));
-}
-
-std::string NftRuleset::PauseSession(uint64_t cgroup_id) const {
-  return absl::StrCat(On("flush chain", ChainOf(cgroup_id)), "\n");
+                      Rules(session), On("flush map", NamesOf(id, false)), "\n",
+                      On("flush map", NamesOf(id, true)), "\n", AddNames(id, session.names));
 }
 
 std::string NftRuleset::Rules(const NftSession& session) const {
@@ -199,22 +195,34 @@ std::string NftRuleset::Rules(const NftSession& session) const {
 std::string NftRuleset::AddNames(uint64_t cgroup_id,
                                  const std::map<policy::Address, NamedAddress>& names) const {
   std::string out;
+  for (const NftElement& element : NameElements(cgroup_id, names)) {
+    absl::StrAppend(&out, On("add element", element.map), " { ", policy::ToString(element.address), " . ",
+                    ProtocolName(element.protocol), " . ", TextOf(PortSpan{element.low, element.high}),
+                    " timeout ", absl::ToInt64Seconds(element.timeout),
+                    "s : ", element.chain.empty() ? "return" : absl::StrCat("goto ", element.chain), " }\n");
+  }
+  return out;
+}
+
+std::vector<std::string> NftRuleset::NameMaps(uint64_t cgroup_id) {
+  return {NamesOf(cgroup_id, false), NamesOf(cgroup_id, true)};
+}
+
+std::vector<NftElement> NftRuleset::NameElements(uint64_t cgroup_id,
+                                                 const std::map<policy::Address, NamedAddress>& names) {
+  std::vector<NftElement> out;
   for (const auto& [address, named] : names) {
     for (const NamedPorts& ports : named.ports) {
-      absl::StrAppend(&out, On("add element", NamesOf(cgroup_id, address.v6)), " { ",
-                      policy::ToString(address), " . ", ProtocolName(ports.protocol), " . ",
-                      TextOf(ports.ports), " timeout ", absl::ToInt64Seconds(named.timeout),
-                      "s : ", ports.denied ? absl::StrCat("goto ", StopOf(cgroup_id)) : "return", " }\n");
+      out.push_back({NamesOf(cgroup_id, address.v6), address, ports.protocol, ports.ports.low,
+                     ports.ports.high, named.timeout, ports.denied ? StopOf(cgroup_id) : ""});
     }
   }
   return out;
 }
 
-std::string NftRuleset::ReplaceNames(uint64_t cgroup_id,
-                                     const std::map<policy::Address, NamedAddress>& names) const {
-  return absl::StrCat(On("flush map", NamesOf(cgroup_id, false)), "\n",
-                      On("flush map", NamesOf(cgroup_id, true)), "\n", AddNames(cgroup_id, names));
-}
+std::string NftRuleset::ChainOf(uint64_t cgroup_id) { return absl::StrCat("s", cgroup_id); }
+
+std::string NftRuleset::CounterOf(uint64_t cgroup_id) { return absl::StrCat(ChainOf(cgroup_id), ".stopped"); }
 
 std::string NftRuleset::RemoveSession(uint64_t cgroup_id, absl::string_view cgroup) const {
   const std::string chain = ChainOf(cgroup_id), stop = StopOf(cgroup_id);
@@ -224,10 +232,6 @@ std::string NftRuleset::RemoveSession(uint64_t cgroup_id, absl::string_view cgro
     absl::StrAppend(&out, On("delete map", NamesOf(cgroup_id, v6)), "\n");
   return absl::StrCat(out, On("delete chain", chain), "\n", On("flush chain", stop), "\n",
                       On("delete chain", stop), "\n", On("delete counter", chain), ".stopped\n");
-}
-
-std::string NftRuleset::ListStopped(uint64_t cgroup_id) const {
-  return absl::StrCat(On("list counter", ChainOf(cgroup_id)), ".stopped\n");
 }
 
 }  // namespace agentmon

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "common/policy/address.h"
 #include "daemon/enforce/name_gate.h"
+#include "daemon/enforce/nft_table.h"
 #include "daemon/enforce/packet_rules.h"
 
 namespace agentmon {
@@ -32,7 +33,7 @@ struct NftSession {
   std::map<policy::Address, NamedAddress> names;
 };
 
-// Pure. Every method answers commands, each with its end of line.
+// Pure. What is no static method answers commands, each with its end of line.
 class NftRuleset {
  public:
   struct Options {
@@ -51,13 +52,16 @@ class NftRuleset {
   std::string AddSession(const NftSession& session) const;
   // Its rules and names in place of those that it had.
   std::string ReplaceSession(const NftSession& session) const;
-  // Its packets pass; its names and its counter stay.
-  std::string PauseSession(uint64_t cgroup_id) const;
-  // These only; the others stay.
   std::string AddNames(uint64_t cgroup_id, const std::map<policy::Address, NamedAddress>& names) const;
-  std::string ReplaceNames(uint64_t cgroup_id, const std::map<policy::Address, NamedAddress>& names) const;
   std::string RemoveSession(uint64_t cgroup_id, absl::string_view cgroup) const;
-  std::string ListStopped(uint64_t cgroup_id) const;
+
+  // What NftTable is told: the maps of a session's names, what lies in them for these, and its counter.
+  static std::vector<std::string> NameMaps(uint64_t cgroup_id);
+  static std::vector<NftElement> NameElements(uint64_t cgroup_id,
+                                              const std::map<policy::Address, NamedAddress>& names);
+  static std::string CounterOf(uint64_t cgroup_id);
+  // Where its rules are: without them its packets pass.
+  static std::string ChainOf(uint64_t cgroup_id);
 
  private:
   std::string Rules(const NftSession& session) const;

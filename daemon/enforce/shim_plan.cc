@@ -212,6 +212,7 @@ bool StopsUnixSockets(const policy::Snapshot& snapshot) {
     return policy::Strictness(decision) >= policy::Strictness(policy::Decision::kRedirect);
   };
   return std::any_of(snapshot.layers().begin(), snapshot.layers().end(), [&](const CompiledLayer& layer) {
+    if (layer.kind == LayerKind::kBuiltin) return policy::ClosesNameServices(*layer.document);
     if (!Stops(layer)) return false;
     if (stops(layer.defaults[static_cast<size_t>(policy::DefaultFor::kUnixSocket)])) return true;
     const std::vector<policy::Rule>& rules = layer.document->rules;

@@ -45,7 +45,7 @@ struct ShimPlanOptions {
 // policy injects into the environment is set all the same. Pure.
 v1::ShimPlan MakeShimPlan(const policy::Snapshot& snapshot, const ShimPlanOptions& options);
 
-// Does something in the policy stop calls on unix sockets?
+// Does something in the policy stop calls on unix sockets, or on those of services that answer for names?
 bool StopsUnixSockets(const policy::Snapshot& snapshot);
 
 // Does a layer that stops things want no session in which it cannot?

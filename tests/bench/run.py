@@ -295,6 +295,7 @@ def main():
     if not options.only:
         part_bench(build, "store_bench", "The store", lines)
         part_bench(build, "policy_bench", "Policies", lines)
+        part_bench(build, "network_bench", "Network rules of 1,000 sessions", lines)
     if over:
         lines += ["", "Over budget:", *(f"- {line}" for line in over)]
     report(options, lines)

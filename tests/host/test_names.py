@@ -252,6 +252,52 @@ def test_a_policy_that_only_records_leads_nothing(session):
     assert not select(rows, kind="dns") and [r for r in rows if r.get("port") == 53]
 
 
+@pytest.fixture
+def name_service():
+    """The socket of systemd-resolved: its own, or where there is none, one that accepts."""
+    path = pathlib.Path("/run/systemd/resolve/io.systemd.Resolve")
+    if path.exists():
+        yield path
+        return
+    made = [p for p in (path.parent, *path.parent.parents) if not p.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as served:
+        served.bind(str(path))
+        path.chmod(0o666)
+        served.listen(64)
+        yield path
+    path.unlink()
+    for folder in made:
+        folder.rmdir()
+
+
+SERVICE = """
+import errno, os, socket, sys
+path = sys.argv[1]
+if len(sys.argv) > 2: os.symlink(path, sys.argv[2]); path = sys.argv[2]
+try: socket.socket(socket.AF_UNIX).connect(path); print("connected")
+except OSError as e: print(errno.errorcode[e.errno])
+"""
+
+
+@pytest.mark.parametrize("name", ["its own", "a link"])
+def test_who_else_answers_for_names_is_closed_where_the_policy_stops_some(session, python, work, name_service, name):
+    link = [str(work / "link")] if name == "a link" else []
+    words = python(SERVICE, str(name_service), *link)
+    said, rows = session(OPEN, *words)
+    assert said == "connected", brief(rows)
+    (work / "link").unlink(missing_ok=True)
+    # Also where a rule of the policy says otherwise.
+    said, rows = session(ALLOW + f"unix_socket_rules: [{{name: open, paths: ['{name_service}'], decision: allow}}]\n", *words)
+    assert said == "EACCES", brief(rows)
+    row = one(rows, kind="unix_connect")
+    assert (row["rule"], row["layer"], row["enforced"], row["errno_name"]) == ("name-services", "built-in", True, "EACCES"), row
+    assert row["path"] == str(name_service) and row["mechanism"] in ("notify", "bpf_lsm"), row
+    (work / "link").unlink(missing_ok=True)
+    said, rows = session(ALLOW.replace("enforce\n", "monitor\n"), *words)
+    assert said == "connected", brief(rows)
+
+
 def listener_ports(daemon):
     """UDP ports on 127.0.0.1 that are the daemon's."""
     inodes = set()

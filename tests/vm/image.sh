@@ -10,6 +10,8 @@ PACKAGES+=,libelf1,libseccomp2,libsqlite3-0,libstdc++6,libsystemd0,zlib1g
 PACKAGES+=,apparmor,nftables,bpftool
 # What agents and cases work with.
 PACKAGES+=,python3,git
+# Who else answers for names, and a server of names.
+PACKAGES+=,libnss-resolve,systemd-resolved,nscd,dnsmasq-base
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -45,9 +47,10 @@ TTYPath=/dev/ttyS1
 UNIT
 mkdir -p "$1/etc/systemd/system/graphical.target.wants"
 ln -s /etc/systemd/system/vm.service "$1/etc/systemd/system/graphical.target.wants/vm.service"
-# Nobody reads these, and each costs seconds of an emulated boot.
+# Nobody reads these, and each costs seconds of an emulated boot. Those of names are for the case that wants them.
 for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service \
-  fstrim.timer getty@tty1.service systemd-pstore.service man-db.timer apparmor.service nftables.service; do
+  fstrim.timer getty@tty1.service systemd-pstore.service man-db.timer apparmor.service nftables.service \
+  systemd-resolved.service nscd.service; do
   ln -sf /dev/null "$1/etc/systemd/system/$unit"
 done
 END
