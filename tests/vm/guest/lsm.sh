@@ -133,7 +133,7 @@ END
   enforced_by shown.json closed bpf_lsm
   grep -A3 '"lsm_change"' shown.json | grep '"active": true'
   agentmon timeline --session lsm-attached --format json >found.json
-  has_no '"kind":"exit"\|canary' found.json
+  has_no 'agentmond\|canary' found.json
   attempts_end_as_they_should() {
     as_dev touch "/home/dev/lsm/go.$1"
     wait_for 60 grep -qx over "/home/dev/lsm/said.$1"
