@@ -112,7 +112,7 @@ TEST_CASE("every refused family and the scope have a canary that EPERM proves") 
 }
 
 TEST_CASE("unix sockets are asked about where the policy stops some and this host can") {
-  constexpr char kOpen[] = "defaults: {unix_socket: allow}\n";
+  constexpr char kOpen[] = "defaults: {unix_socket: allow, network: allow}\n";
   constexpr char kRule[] = "unix_socket_rules: [{paths: [/x], operations: [%s], decision: deny}]\n";
   const std::string connect = absl::StrCat(kOpen, absl::StrReplaceAll(kRule, {{"%s", "connect"}}));
   const std::string bind = absl::StrCat(kOpen, absl::StrReplaceAll(kRule, {{"%s", "bind"}}));
@@ -123,6 +123,8 @@ TEST_CASE("unix sockets are asked about where the policy stops some and this hos
   CHECK_FALSE(MakeShimPlan(*MakeBase(kOpen), options).ask_unix());
   CHECK_FALSE(MakeShimPlan(*MakeBase(bind), options).ask_unix());
   CHECK(MakeShimPlan(*MakeBase(""), options).ask_unix());  // the default denies
+  // Services that answer for names beside DNS.
+  CHECK(MakeShimPlan(*MakeBase("defaults: {unix_socket: allow}\n"), options).ask_unix());
   const v1::ShimPlan plan = MakeShimPlan(*MakeBase(connect), options);
   CHECK(plan.ask_unix());
   std::vector<std::string> subjects;
