@@ -9,7 +9,8 @@ import tempfile
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parents[1] / "tools")]
+import default_signals  # noqa: E402
 import harness  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -18,11 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def pytest_configure():
     # A run that is told to end cleans up as one that is interrupted.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    # Who runs us in the background may ignore these, and programs inherit that.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for name in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
-        if signal.getsignal(name) == signal.SIG_IGN:
-            signal.signal(name, signal.SIG_DFL)
+    default_signals.restore()
 
 
 def pytest_collection_modifyitems(items):

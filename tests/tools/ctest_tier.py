@@ -19,6 +19,7 @@ import xml.etree.ElementTree as ET
 from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.dirname(__file__))
+import default_signals  # noqa: E402
 import junit  # noqa: E402
 
 
@@ -120,6 +121,7 @@ def listed(options, name, argv):
 
 
 def main():
+    default_signals.restore()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="build folder")
     parser.add_argument("--label", required=True, help="ctest label: unit or host")
