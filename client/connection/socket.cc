@@ -104,7 +104,9 @@ bool ServerIsTrusted(uid_t server, uid_t caller) { return server == 0 || server 
 std::string HowToStart(const std::string& root) {
   if (HasUnit(root)) return "start it with 'systemctl start agentmon'";
   const std::string daemon = DaemonBeside();
-  return daemon.empty() ? "start agentmond as root" : absl::StrCat("start it as root with '", daemon, "'");
+  constexpr char kOrOwn[] = ", or, enforcing less, as yourself with --user";
+  return daemon.empty() ? absl::StrCat("start agentmond as root", kOrOwn)
+                        : absl::StrCat("start it as root with '", daemon, "'", kOrOwn);
 }
 
 std::string WhereToLook(const std::string& root) {

@@ -78,10 +78,10 @@ TEST_CASE("a missing socket and a dead one are told apart, and what to do is sai
 TEST_CASE("systemctl is named only where systemd runs and knows agentmon") {
   TestDirectory directory;
   const std::string root = directory.path() + "/";
-  CHECK(HowToStart(root) == "start agentmond as root");
+  CHECK(HowToStart(root) == "start agentmond as root, or, enforcing less, as yourself with --user");
   const std::string unit = root + "usr/lib/systemd/system/agentmon.service";
   std::filesystem::create_directories(unit);
-  CHECK(HowToStart(root) == "start agentmond as root");
+  CHECK(HowToStart(root) == "start agentmond as root, or, enforcing less, as yourself with --user");
   std::filesystem::create_directories(root + "run/systemd/system");
   CHECK(HowToStart(root) == "start it with 'systemctl start agentmon'");
   CHECK(absl::StrContains(WhereToLook(root), "systemctl status agentmon"));
