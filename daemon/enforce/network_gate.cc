@@ -129,22 +129,27 @@ absl::Status NetworkGate::SetRules(uint64_t cgroup_id, NetworkRules rules,
   Version version{std::move(stored), std::move(snapshot), 0};
   if (const auto it = sessions_.find(cgroup_id); it != sessions_.end())
     return Switch(cgroup_id, it->second, std::move(version));
-  ASSIGN_OR_RETURN(const uint32_t slot, maps_->AddSession(cgroup_id));
-  Session& session = sessions_[cgroup_id];
-  session.slot = slot;
+  Session session;
   session.current = std::move(version);
-  Point(session);
+  // One of an earlier daemon runs already: with its first look it sees its whole policy.
+  ASSIGN_OR_RETURN(session.slot,
+                   maps_->AddSession(cgroup_id, session.current.stored->policy->number(), FlagsOf(session)));
+  sessions_[cgroup_id] = std::move(session);
   return absl::OkStatus();
 }
 
 // The first word of the session's place: what a program sees of all this.
 void NetworkGate::Point(Session& session) {
+  maps_->SetPolicy(session.slot, session.current.stored->policy->number(), FlagsOf(session));
+}
+
+uint32_t NetworkGate::FlagsOf(const Session& session) {
   const NetworkRules& rules = *session.current.stored->rules;
   uint32_t flags = session.closed ? AM_NET_SESSION_CLOSED : 0;
   if (!session.opened.empty()) flags |= AM_NET_SESSION_NAMES;
   if (rules.stops) flags |= AM_NET_SESSION_RAW;
   if (rules.stops_unsaid) flags |= AM_NET_SESSION_ECHO;
-  maps_->SetPolicy(session.slot, session.current.stored->policy->number(), flags);
+  return flags;
 }
 
 absl::Status NetworkGate::Switch(uint64_t cgroup_id, Session& session, Version version) {

@@ -101,6 +101,7 @@ class NetworkGate : public NameGate {
   absl::Status Switch(uint64_t cgroup_id, Session& session, Version version)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Point(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static uint32_t FlagsOf(const Session& session);
   void Prune(Session& session, int64_t now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Retire(std::shared_ptr<const void> what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CloseOpened(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

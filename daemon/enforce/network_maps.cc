@@ -167,13 +167,13 @@ std::shared_ptr<NetworkMaps::Run> NetworkMaps::Opened::Switch(std::shared_ptr<Ru
   return std::exchange(run_, std::move(run));
 }
 
-absl::StatusOr<uint32_t> NetworkMaps::AddSession(uint64_t cgroup_id) {
+absl::StatusOr<uint32_t> NetworkMaps::AddSession(uint64_t cgroup_id, uint32_t policy, uint32_t flags) {
   if (free_sessions_.empty()) return absl::ResourceExhaustedError("no room for another session");
   const uint32_t slot = free_sessions_.back();
   am_net_session& session = sessions_[slot];
   std::memset(&session, 0, sizeof(session));
   session.cgroup_id = cgroup_id;
-  StoreWord(&session, 0, AM_NET_SESSION_CLOSED);
+  StoreWord(&session, policy, flags);
   if (bpf_map_update_elem(slots_.get(), &cgroup_id, &slot, BPF_NOEXIST) != 0) return MapError("a session");
   free_sessions_.pop_back();
   return slot;

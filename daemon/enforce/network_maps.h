@@ -76,8 +76,8 @@ class NetworkMaps : public std::enable_shared_from_this<NetworkMaps> {
   absl::StatusOr<std::shared_ptr<Run>> WriteRun(uint32_t policy, std::vector<am_net_rule> rules);
   absl::StatusOr<std::shared_ptr<Opened>> Open(const am_net_opened_key& key, std::shared_ptr<Run> run);
 
-  // The session's place, with nothing in it but its cgroup: denied everything until it has a policy.
-  absl::StatusOr<uint32_t> AddSession(uint64_t cgroup_id);
+  // The session's place, which programs find with its policy in it.
+  absl::StatusOr<uint32_t> AddSession(uint64_t cgroup_id, uint32_t policy, uint32_t flags);
   void RemoveSession(uint64_t cgroup_id, uint32_t slot);
   // In one step.
   void SetPolicy(uint32_t slot, uint32_t policy, uint32_t flags);
