@@ -49,12 +49,6 @@ std::string PlainMessage(const grpc::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& socket_path) {
-  DaemonChoice daemon;
-  daemon.socket = socket_path;
-  return OpenChannel(daemon);
-}
-
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const DaemonChoice& daemon) {
   // The first time with some to spare: whoever starts a session must be able to end it.
   static bool is_first = true;

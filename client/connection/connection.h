@@ -21,7 +21,6 @@ inline constexpr absl::Duration kCallTime = absl::Seconds(10);
 inline constexpr absl::Duration kCompileTime = absl::Seconds(40);  // of a call for which a policy is compiled
 
 // The channel lives on one connected socket and does not reconnect.
-absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& socket_path);
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const DaemonChoice& daemon);
 
 void SetDeadline(grpc::ClientContext& context, absl::Duration time);

@@ -10,7 +10,7 @@ namespace agentmon {
 namespace {
 
 grpc::Status CallStatus(const std::string& socket) {
-  const auto channel = OpenChannel(socket);
+  const auto channel = OpenChannel(DaemonChoice{socket});
   REQUIRE(channel.ok());
   grpc::ClientContext context;
   SetDeadline(context, absl::Seconds(20));
@@ -38,7 +38,7 @@ TEST_CASE("an error without details is its message") {
 
 TEST_CASE("a daemon that goes away during a call is unreachable") {
   FakeDaemon daemon;
-  const auto channel = OpenChannel(daemon.socket());
+  const auto channel = OpenChannel(DaemonChoice{daemon.socket()});
   REQUIRE(channel.ok());
   daemon.Stop();
   grpc::ClientContext context;

@@ -74,6 +74,11 @@ absl::StatusOr<Cgroup> Cgroup::Open(const std::string& path) {
   return Cgroup(path, std::move(fd), id);
 }
 
+absl::StatusOr<Cgroup> Cgroup::OpenOwn(const std::string& mount) {
+  ASSIGN_OR_RETURN(const std::string path, ProcFs().CgroupPath(::getpid()));
+  return Open(mount + path);
+}
+
 absl::Status Cgroup::AddProcess(pid_t pid) const {
   return WriteFile(fd_.get(), path_, "cgroup.procs", absl::StrCat(pid));
 }

@@ -22,6 +22,8 @@ class Cgroup {
   // Makes the directory when it is not there (its parent must exist), root's, mode 0755.
   static absl::StatusOr<Cgroup> Create(const std::string& path);
   static absl::StatusOr<Cgroup> Open(const std::string& path);
+  // That of this process.
+  static absl::StatusOr<Cgroup> OpenOwn(const std::string& mount);
 
   // The kernel's number of it: what bpf_get_current_ancestor_cgroup_id answers.
   uint64_t id() const { return id_; }

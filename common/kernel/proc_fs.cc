@@ -80,6 +80,15 @@ absl::StatusOr<pid_t> ProcFs::ThreadGroup(pid_t tid) const {
   return tgid;
 }
 
+absl::StatusOr<int> ProcFs::SeccompFilters(pid_t pid) const {
+  ASSIGN_OR_RETURN(const std::string text, StatusField(pid, "Seccomp_filters"));
+  int count = 0;
+  if (!absl::SimpleAtoi(text, &count)) {
+    return absl::InternalError(absl::StrCat(Path(pid, "status"), ": not in the expected form"));
+  }
+  return count;
+}
+
 absl::StatusOr<uid_t> ProcFs::Uid(pid_t pid) const {
   ASSIGN_OR_RETURN(const std::string text, StatusField(pid, "Uid"));
   const std::vector<absl::string_view> f = absl::StrSplit(text, '\t');

@@ -32,11 +32,6 @@ absl::Status ParseExec(absl::string_view text, Act& act) {
   return absl::OkStatus();
 }
 
-bool IsLocalhost(absl::string_view host) {
-  absl::ConsumeSuffix(&host, ".");
-  return absl::EqualsIgnoreCase(host, "localhost") || absl::EndsWithIgnoreCase(host, ".localhost");
-}
-
 absl::Status ParseConnect(absl::string_view text, Act& act) {
   uint8_t protocol = kTcp;
   if (absl::ConsumeSuffix(&text, " udp"))

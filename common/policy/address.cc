@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace agentmon::policy {
 namespace {
@@ -234,6 +235,11 @@ std::optional<std::string> LabelToAscii(absl::string_view label) {
   std::string out = ascii ? absl::AsciiStrToLower(label) : absl::StrCat("xn--", Punycode(codes));
   if (out.size() > 63) return std::nullopt;
   return out;
+}
+
+bool IsLocalhost(absl::string_view host) {
+  absl::ConsumeSuffix(&host, ".");
+  return absl::EqualsIgnoreCase(host, "localhost") || absl::EndsWithIgnoreCase(host, ".localhost");
 }
 
 std::optional<std::string> NormalizeDomain(absl::string_view name) {

@@ -39,6 +39,9 @@ Address Reached(const Address& address);
 std::optional<Prefix> ParsePrefix(absl::string_view text, std::string& error);
 std::string ToString(const Prefix& prefix);
 
+// "localhost" and names below it, in any case, also with a dot at the end: this host (RFC 6761).
+bool IsLocalhost(absl::string_view host);
+
 // Lower case, no trailing dot, each label in ASCII (punycode). Nullopt when it is not a host name.
 std::optional<std::string> NormalizeDomain(absl::string_view name);
 

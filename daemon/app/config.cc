@@ -155,10 +155,6 @@ std::string SetText(std::string* out, const std::string& text) {
   return "";
 }
 
-}  // namespace
-
-namespace {
-
 std::string SetFallback(const std::string& text) {
   return text == "none" || text == "user" ? "" : absl::StrCat("'", text, "' is not one of none, user");
 }

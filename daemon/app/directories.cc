@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/stable_hash.h"
 #include "common/base/status.h"
 #include "common/base/unique_fd.h"
 
@@ -42,9 +43,7 @@ std::string InstanceName(const std::string& runtime_dir) {
   std::string path = std::filesystem::path(runtime_dir).lexically_normal().string();
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (path == "/run/agentmon") return kMainInstance;
-  uint64_t hash = 14695981039346656037u;  // FNV-1a: the same in every build, unlike std::hash
-  for (const char c : path) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  return absl::StrFormat("%016x", hash);
+  return absl::StrFormat("%016x", StableHash(path));
 }
 
 }  // namespace agentmon

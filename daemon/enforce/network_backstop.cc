@@ -76,7 +76,7 @@ NetworkBackstop::NetworkBackstop(Options options, const Clock& clock)
     : options_(std::move(options)),
       ruleset_(options_.ruleset),
       clock_(clock),
-      made_nft_(Nft::Create()),
+      nft_(Nft::Create()),
       thread_([this] { Run(); }) {
   ::pthread_setname_np(thread_.native_handle(), "backstop");
 }
@@ -229,12 +229,11 @@ bool NetworkBackstop::MustWork() const {
 }
 
 void NetworkBackstop::DoBegin(std::map<uint64_t, Wanted> wanted) {
-  if (!made_nft_.ok()) return SetStatus(made_nft_.status());
+  if (!nft_.ok()) return SetStatus(nft_.status());
   mount_ = UniqueFd(::open(options_.cgroup_mount.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!mount_.valid()) return SetStatus(ErrnoStatus(errno, "open the mount of cgroup2"));
   auto table = NftTable::Create(options_.ruleset.table);
   if (!table.ok()) return SetStatus(table.status());
-  nft_ = *std::move(made_nft_);
   table_.emplace(*std::move(table));
   std::string unused;
   for (auto& [cgroup_id, session] : wanted) {
@@ -262,7 +261,7 @@ void NetworkBackstop::Fail(uint64_t cgroup_id, const absl::Status& status) {
 // The books first, and then the kernel. Where that fails (somebody has flushed all tables, perhaps), it gets
 // all of the books, and then all but this session.
 void NetworkBackstop::Apply(uint64_t cgroup_id, std::optional<Wanted> wanted) {
-  if (nft_ == nullptr) return;
+  if (!table_.has_value()) return;
   failed_.erase(cgroup_id);
   Change change;
   absl::Status status;
@@ -291,7 +290,7 @@ void NetworkBackstop::Apply(uint64_t cgroup_id, std::optional<Wanted> wanted) {
 }
 
 absl::Status NetworkBackstop::Tell(const Change& change) {
-  if (!change.commands.empty()) return nft_->Run(change.commands);
+  if (!change.commands.empty()) return (*nft_)->Run(change.commands);
   return change.elements.empty() ? absl::OkStatus() : table_->Apply(change.elements);
 }
 
@@ -439,7 +438,7 @@ absl::Status NetworkBackstop::Rebuild() {
     if (policy.sessions > 0) commands += ruleset_.AddPolicy(number, policy.rules);
   for (const auto& [cgroup_id, applied] : applied_)
     commands += ruleset_.AddSession(Describe(cgroup_id, applied, Cgroup::kDescriptor));
-  return nft_->Run(commands);
+  return (*nft_)->Run(commands);
 }
 
 absl::StatusOr<uint64_t> NetworkBackstop::Stopped(uint64_t cgroup_id) {

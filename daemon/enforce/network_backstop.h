@@ -150,9 +150,8 @@ class NetworkBackstop {
   std::vector<std::function<void()>> asked_ ABSL_GUARDED_BY(mutex_);  // after what has changed
 
   // The thread's own.
-  absl::StatusOr<std::unique_ptr<Nft>> made_nft_;  // before sessions have taken the low descriptors
-  std::unique_ptr<Nft> nft_;
-  std::optional<NftTable> table_;  // where nft_ is
+  absl::StatusOr<std::unique_ptr<Nft>> nft_;  // made before sessions have taken the low descriptors
+  std::optional<NftTable> table_;             // once both are there, and the mount
   UniqueFd mount_;
   std::map<uint64_t, Applied> applied_;      // the books: what the kernel has
   std::map<uint64_t, absl::Status> failed_;  // why a session has nothing there

@@ -10,10 +10,8 @@
 
 #include <cerrno>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/base/unique_fd.h"
-#include "common/kernel/proc_fs.h"
 
 namespace agentmon {
 namespace {
@@ -45,10 +43,8 @@ int ErrorOfRead(const char* path) {
 // Its end is not one of the session's.
 void MoveHere(pid_t pid) {
   const auto mount = FindCgroup2Mount();
-  const auto own = ProcFs().CgroupPath(getpid());
-  if (!mount.ok() || !own.ok()) return;
-  if (const auto cgroup = Cgroup::Open(absl::StrCat(*mount, *own)); cgroup.ok())
-    cgroup->AddProcess(pid).IgnoreError();
+  if (!mount.ok()) return;
+  if (const auto own = Cgroup::OpenOwn(*mount); own.ok()) own->AddProcess(pid).IgnoreError();
 }
 
 }  // namespace

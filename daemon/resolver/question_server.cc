@@ -20,8 +20,6 @@ constexpr size_t kAliasesPerSession = 1024;
 constexpr uint32_t kHostsTtlS = 10;                            // the file may change
 constexpr uint16_t kFirstMetaType = 128, kLastMetaType = 255;  // RFC 6895: ANY, AXFR, TKEY, ...
 
-bool IsLocalhost(absl::string_view name) { return name == "localhost" || absl::EndsWith(name, ".localhost"); }
-
 bool AsksForAddress(const DnsQuestion& question) {
   return question.type == kDnsA || question.type == kDnsAaaa;
 }
@@ -133,7 +131,7 @@ bool QuestionServer::AnswerHere(const AskedPtr& asked) {
   const std::vector<policy::Address>* known = deps_.hosts.Find(question.name);
   static const auto& loopback =
       *new std::vector<policy::Address>({*policy::ParseAddress("127.0.0.1"), *policy::ParseAddress("::1")});
-  if (known == nullptr && IsLocalhost(question.name)) known = &loopback;
+  if (known == nullptr && policy::IsLocalhost(question.name)) known = &loopback;
   if (known == nullptr) return false;
   const std::vector<policy::Address> addresses =
       AsksForAddress(question) ? *known : std::vector<policy::Address>();
@@ -189,7 +187,7 @@ bool QuestionServer::Open(const AskedPtr& asked, DnsAnswer& answer, bool from_ho
       continue;
     }
     std::optional<v1::Judgement> denial;
-    if (!from_hosts && !IsLocalhost(name))
+    if (!from_hosts && !policy::IsLocalhost(name))
       denial =
           JudgeAnswer(*asked->snapshot, asked->verdict, name, address.address, FindScope(address.address));
     if (denial.has_value() && denial->enforced()) {

@@ -68,7 +68,7 @@ Peers::Peers(const SessionCgroups& cgroups, const ListenerSessions& listeners, L
 Peers::Peers(const SessionCgroups& cgroups, const ListenerSessions* listeners, gid_t admin_gid, Limits limits)
     : cgroups_(cgroups),
       listeners_(listeners),
-      own_filters_(SeccompFilters(proc_, getpid())),
+      own_filters_(proc_.SeccompFilters(getpid()).value_or(-1)),
       admin_gid_(admin_gid),
       limits_(limits),
       // The upper three quarters of the table: low numbers are taken and given back by everything else.
@@ -90,7 +90,7 @@ absl::Status Peers::Place(Caller& caller) const {
 // Filters are inherited and never lost: a process that is under more of them than this daemon may be in a
 // session, and one that is under no more is in none.
 absl::Status Peers::PlaceByListener(Caller& caller) const {
-  const int filters = SeccompFilters(proc_, caller.pid);
+  const int filters = proc_.SeccompFilters(caller.pid).value_or(-1);
   const std::string session = listeners_->SessionOf(caller.pid);
   if (!caller.pidfd->Alive()) return Gone();
   if (filters < 0 || own_filters_ < 0 || filters > own_filters_ || !session.empty()) {

@@ -5,11 +5,9 @@
 
 #include <set>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
+#include "common/base/stable_hash.h"
 #include "common/kernel/pid_fd.h"
 
 namespace agentmon {
@@ -24,21 +22,7 @@ bool Runs(const ProcStat& stat) { return stat.state != 'Z' && stat.state != 'X';
 }  // namespace
 
 uint64_t ListenerNumber(absl::string_view session) {
-  uint64_t hash = 14695981039346656037u;  // FNV-1a: the same in every build
-  for (const char c : session) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  return kListenerBit | (hash & (kListenerBit - 1));
-}
-
-int SeccompFilters(const ProcFs& proc, pid_t pid) {
-  const auto status = ReadWholeFile(absl::StrCat(proc.root(), "/", pid, "/status"));
-  if (!status.ok()) return -1;
-  for (absl::string_view line : absl::StrSplit(*status, '\n')) {
-    int count = -1;
-    if (absl::ConsumePrefix(&line, "Seccomp_filters:") &&
-        absl::SimpleAtoi(absl::StripAsciiWhitespace(line), &count))
-      return count;
-  }
-  return -1;
+  return kListenerBit | (StableHash(session) & (kListenerBit - 1));
 }
 
 void ListenerSessions::Saw(const std::string& session, pid_t pid, bool afresh) {
@@ -60,10 +44,10 @@ void ListenerSessions::Forget(const std::string& session) {
 
 void ListenerSessions::SeekByEnvironment(const std::string& session) {
   const std::string wanted = absl::StrCat("AGENTMON_SESSION=", session);
-  const int own_filters = SeccompFilters(proc_, getpid());
+  const int own_filters = proc_.SeccompFilters(getpid()).value_or(-1);
   for (const pid_t pid : proc_.Pids()) {
     const auto environment = ReadWholeFile(absl::StrCat(proc_.root(), "/", pid, "/environ"));
-    if (!environment.ok() || SeccompFilters(proc_, pid) <= own_filters) continue;
+    if (!environment.ok() || proc_.SeccompFilters(pid).value_or(-1) <= own_filters) continue;
     for (const absl::string_view variable : absl::StrSplit(*environment, '\0')) {
       if (variable == wanted) Saw(session, pid, false);
     }

@@ -21,9 +21,6 @@ namespace agentmon {
 // has it: their ids are small.
 uint64_t ListenerNumber(absl::string_view session);
 
-// How many seccomp filters a process is under; 0 = none, -1 = gone or not told (before Linux 5.9).
-int SeccompFilters(const ProcFs& proc, pid_t pid);
-
 // Which processes were met behind which listener. Thread-safe. The kernel has no list of who is behind a
 // filter: those that a listener has told of, and what descends from them, are found in /proc. Every program
 // that is started is told, so what is missed is a process that has started none, and whose forefathers ended

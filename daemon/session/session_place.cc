@@ -83,12 +83,10 @@ absl::Status SessionManager::UseScope(const StatePtr& state, pid_t pid) {
 // A migration soon after another one takes 14 us in place of 10 to 15 ms (the kernel's cgroup lock stays
 // in writer mode for a while), so the lock is taken now, while the caller starts its shim.
 void SessionManager::LockCgroupsEarly() {
-  const bool posted [[maybe_unused]] =
-      deps_.workers.TryPost([cgroup = ProcFs().CgroupPath(getpid()), mount = deps_.cgroups.mount()] {
-        if (!cgroup.ok()) return;
-        const auto own = Cgroup::Open(mount + *cgroup);
-        if (own.ok()) own->AddProcess(getpid()).IgnoreError();
-      });
+  const bool posted [[maybe_unused]] = deps_.workers.TryPost([mount = deps_.cgroups.mount()] {
+    const auto own = Cgroup::OpenOwn(mount);
+    if (own.ok()) own->AddProcess(getpid()).IgnoreError();
+  });
 }
 
 bool SessionManager::MoveInto(const StatePtr& state, const Caller& caller,

@@ -31,6 +31,15 @@ def wait_until(condition, seconds=10.0, what="condition", every=0.05):
         time.sleep(every)
 
 
+def end(process, seconds=10):
+    """Waits for a client whose session was stopped, and ends it by force where that is not enough."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+
+
 def as_user(uid, groups=()):
     """Words to put before a command so that root runs it as that user."""
     if uid == 0:
@@ -231,11 +240,7 @@ class Daemon:
         finally:
             if self.process is not None and self.process.poll() is None:
                 self.am("session", "stop", name)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(10)
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            end(process)
 
     # -- sessions and events
 

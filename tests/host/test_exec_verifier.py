@@ -19,8 +19,10 @@ def enforced(work):
 
 TRIES = os.environ.get("AGENTMON_RACE_TRIES", "2000")  # 10,000 by hand
 
-# A thread turns argv[1] over all the time, in memory that the child shares; --ok makes touch fail before it does anything.
-RACE = r"""
+# What becomes of each try; a child ends with 77 where its exec fails.
+TALLY = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,6 +30,23 @@ RACE = r"""
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+static int effects, killed, refused, ran;
+static void tally(pid_t pid) {
+  int status;
+  waitpid(pid, &status, 0);
+  if (access("effect", F_OK) == 0) { ++effects; unlink("effect"); }
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ++killed;
+  else if (WEXITSTATUS(status) == 77) ++refused;
+  else ++ran;
+}
+static int tell(void) {
+  printf("{\"effects\": %d, \"killed\": %d, \"refused\": %d, \"ran\": %d}\n", effects, killed, refused, ran);
+  return 0;
+}
+"""
+
+# A thread turns argv[1] over all the time, in memory that the child shares; --ok makes touch fail before it does anything.
+RACE = TALLY + r"""
 static char *volatile *argv_;
 static volatile int stop;
 static void *turn(void *unused) {
@@ -35,7 +54,7 @@ static void *turn(void *unused) {
   return 0;
 }
 int main(int argc, char **argv) {
-  int tries = atoi(argv[1]), effects = 0, killed = 0, refused = 0, ran = 0;
+  int tries = atoi(argv[1]);
   int use_vfork = argc > 2;
   argv_ = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   argv_[0] = "touch"; argv_[1] = "--ok"; argv_[2] = "effect"; argv_[3] = 0;
@@ -45,17 +64,11 @@ int main(int argc, char **argv) {
   for (int i = 0; i < tries; ++i) {
     pid_t pid = use_vfork ? vfork() : fork();
     if (pid == 0) { execv("/usr/bin/touch", (char **)argv_); _exit(77); }
-    int status;
-    waitpid(pid, &status, 0);
-    if (access("effect", F_OK) == 0) { ++effects; unlink("effect"); }
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ++killed;
-    else if (WEXITSTATUS(status) == 77) ++refused;
-    else ++ran;
+    tally(pid);
   }
   stop = 1;
   pthread_join(thread, 0);
-  printf("{\"effects\": %d, \"killed\": %d, \"refused\": %d, \"ran\": %d}\n", effects, killed, refused, ran);
-  return 0;
+  return tell();
 }
 """
 
@@ -78,16 +91,7 @@ def test_arguments_that_are_rewritten_while_they_are_judged_never_run(daemon, wo
 
 
 # A link is turned from a program to a file of memory and back all the time.
-NAMELESS = r"""
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
+NAMELESS = TALLY + r"""
 static volatile int stop;
 static char memory[64];
 static void *turn(void *unused) {
@@ -97,7 +101,7 @@ static void *turn(void *unused) {
 }
 int main(int argc, char **argv) {
   char piece[65536];
-  int from = open("/usr/bin/touch", O_RDONLY), fd = memfd_create("m", 0), effects = 0, killed = 0, refused = 0, ran = 0;
+  int from = open("/usr/bin/touch", O_RDONLY), fd = memfd_create("m", 0);
   for (ssize_t n; (n = read(from, piece, sizeof(piece))) > 0;) if (write(fd, piece, n) != n) return 1;
   int readable;
   snprintf(memory, sizeof(memory), "/proc/self/fd/%d", fd);
@@ -110,17 +114,11 @@ int main(int argc, char **argv) {
   for (int i = 0; i < atoi(argv[1]); ++i) {
     pid_t pid = fork();
     if (pid == 0) { execl("./swap", "swap", "effect", (char *)0); _exit(77); }
-    int status;
-    waitpid(pid, &status, 0);
-    if (access("effect", F_OK) == 0) { ++effects; unlink("effect"); }
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ++killed;
-    else if (WEXITSTATUS(status) == 77) ++refused;
-    else ++ran;
+    tally(pid);
   }
   stop = 1;
   pthread_join(thread, 0);
-  printf("{\"effects\": %d, \"killed\": %d, \"refused\": %d, \"ran\": %d}\n", effects, killed, refused, ran);
-  return 0;
+  return tell();
 }
 """
 

@@ -11,7 +11,7 @@ import tempfile
 
 import pytest
 
-from harness import OTHER_UID, UID, alive, as_user, brief, call, json_rows, one, select, wait_until
+from harness import OTHER_UID, UID, alive, as_user, brief, call, end, json_rows, one, select, wait_until
 
 ALLOW = "defaults: {command: allow, file_read: allow, file_write: allow, network: allow, unix_socket: allow, signal: allow}\n"
 HEAD = f"version: 1\nname: p\nposture: enforce\n{ALLOW}"
@@ -105,11 +105,7 @@ class UserDaemon:
         finally:
             if self.process is not None:
                 self.am("session", "stop", name)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(10)
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            end(process)
 
 
 @pytest.fixture(scope="module")
@@ -297,12 +293,16 @@ def test_what_is_denied_stays_denied_while_there_is_no_daemon(own, work, python)
     os.chown(work / "kept", UID, UID)
     act = python("import os\nopen('ready', 'w').close()\nwhile not os.path.exists('go'): os.nice(0)\n"
                  "try:\n os.unlink('kept')\n print('gone')\nexcept OSError as e:\n print(e.errno)\n")
-    with own.running("kept", *act, options=policy(work, HEAD + KEPT), cwd=work, stdout=subprocess.PIPE) as process:
-        wait_until((work / "ready").exists, what="it is ready")
-        own.kill()
-        (work / "go").write_text("")
-        out, _ = process.communicate(timeout=30)
-    assert out == b"13\n" and (work / "kept").exists()
+    # The control stops nothing: where something is stopped, nobody changes files while no daemon is there to judge.
+    for options, said in ((policy(work, HEAD + KEPT), b"13\n"), (("--policy", "observe"), b"gone\n")):
+        with own.running("kept", *act, options=options, cwd=work, stdout=subprocess.PIPE) as process:
+            wait_until((work / "ready").exists, what="it is ready")
+            own.kill()
+            (work / "go").write_text("")
+            out, _ = process.communicate(timeout=30)
+        assert (out, (work / "kept").exists()) == (said, said == b"13\n")
+        own.start()
+        (work / "ready").unlink(), (work / "go").unlink()
 
 
 def around(config, floor=""):
