@@ -1,54 +1,63 @@
 #!/usr/bin/env python3
-"""What docs/security-model.md claims, against the tests that it names.
+"""What tests/testcase/ways.toml claims, against the tests that it names, and the table that docs/security-model.md has of it.
 
-  claims.py RESULTS    exit 1 when a row of "Ways round" that says closed or refused names no test, or one that is not
-                       among the passed cases of the JUnit files in RESULTS
+  claims.py RESULTS    exit 1 when a way that is said to be closed, refused, dropped, killed or unset names no test, or one that
+                       is not among the passed cases of the JUnit files in RESULTS, or the page is not what is made of the file
+  claims.py --write    makes the table of the page anew
 
-A row names tests in parentheses: (test_x.py: words, other words; y_test.cc: words; z.sh: words). Each of the words stands in
-the name of a case of that file, `_` and space being one; without words any case of it counts. A tier that did not run (no report
-of it in RESULTS) is not asked: host for .py, unit and host for .cc, the virtual machine for .sh.
+A tier that did not run (no report of it in RESULTS) is not asked: host for .py, unit and host for .cc, the virtual machine for .sh.
 """
 import pathlib
 import re
 import sys
+import tomllib
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import junit  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGE, TITLE = "docs/security-model.md", "## Ways round"
-CLAIM = re.compile(r"\b(closed|refused|dropped)\b", re.I)
-CITED = re.compile(r"\b(\w+\.(?:py|cc|sh))(?::([^;)]*))?")
+PAGE, WAYS, TITLE = "docs/security-model.md", "tests/testcase/ways.toml", "## Ways round"
+HEAD = "| kind | host | what becomes of it | tests |\n|---|---|---|---|\n"
+CLAIM = re.compile(r"\b(closed|refused|dropped|killed|unset)\b", re.I)
 REPORTS = {"py": ["end-to-end.xml"], "cc": ["unit.xml", "host.xml"], "sh": ["vm.xml"]}
+KEYS = {"kind", "both", "fanotify", "lsm", "open", "tests", "lsm_tests"}
 
 
-def rows(text):
-    """[(line number, kind, what is said of it)] of the table below the title."""
-    found, inside = [], False
-    for number, line in enumerate(text.splitlines(), 1):
-        inside = line == TITLE or (inside and not line.startswith("## "))
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if inside and line.startswith("|") and len(cells) == 2 and not set(cells[0]) <= set("- "):
-            found.append((number, *cells))
-    return found[1:]  # the head
+def read(root):
+    """The ways, each with the keys that the file explains."""
+    ways = tomllib.loads((root / WAYS).read_text())["way"]
+    for way in ways:
+        wrong = way.keys() - KEYS
+        assert not wrong and ("both" in way) != ("fanotify" in way) and way["kind"], f"{WAYS}: {way.get('kind')}: {wrong}"
+    return ways
 
 
-def citations(text):
-    """[(file, [words])] of one row."""
-    found = []
-    for inner in re.findall(r"\(([^()]*\.(?:py|cc|sh)[^()]*)\)", text):
-        last = None
-        for part in re.split(r"[;,]", inner):
-            cited = CITED.search(part)
-            if cited:
-                last = (cited.group(1), [])
-                found.append(last)
-                words = (cited.group(2) or "").strip()
-            else:
-                words = part.strip()
-            if last and words:
-                last[1].append(words)
-    return found
+def table(ways):
+    """Markdown: a row for each host that a way is told of apart."""
+    lines = []
+    for way in ways:
+        tests, lsm_tests = way.get("tests", []), way.get("lsm_tests", [])
+        rows = [("all", way["both"], tests + lsm_tests)] if "both" in way else [("without BPF LSM", way["fanotify"], tests)]
+        if "lsm" in way:
+            rows.append(("BPF LSM", way["lsm"], lsm_tests))
+        for number, (host, said, cited) in enumerate(rows):
+            stays = f". Open: {way['open']}" if "open" in way and number == len(rows) - 1 else ""
+            lines.append(f"| {way['kind'] if number == 0 else ''} | {host} | {said}{stays} | {'; '.join(cited)} |\n")
+    return HEAD + "".join(lines)
+
+
+def with_table(page, made):
+    """The page with this table below the title and its text, in place of the one that is there."""
+    before, after = page.split(TITLE + "\n", 1)
+    text, _, rest = after.partition("\n|")
+    rest = re.sub(r"\A[^\n]*\n(\|[^\n]*\n)*", "", rest)
+    return f"{before}{TITLE}\n{text}\n{made}{rest}"
+
+
+def citation(text):
+    """(file, [words])"""
+    name, _, words = text.partition(":")
+    return name.strip(), [word.strip() for word in words.split(",") if word.strip()]
 
 
 def plain(name):
@@ -76,25 +85,33 @@ def passed_cases(name, root, results):
 
 def faults(root, results):
     out = []
-    for number, kind, said in rows((root / PAGE).read_text()):
-        cited = citations(said)
-        if CLAIM.search(said) and not cited:
-            out.append(f"{PAGE}:{number}: {kind}: says closed or refused, and names no test")
-        for name, words in cited:
+    ways = read(root)
+    page = (root / PAGE).read_text()
+    if with_table(page, table(ways)) != page:
+        out.append(f"{PAGE}: its table is not that of {WAYS}: tests/tools/claims.py --write")
+    for way in ways:
+        for said, tests in ((way.get("both") or way.get("fanotify"), "tests"), (way.get("lsm"), "lsm_tests")):
+            if said and CLAIM.search(said) and not way.get(tests):
+                out.append(f"{WAYS}: {way['kind']}: '{said}' has no {tests}")
+        for name, words in map(citation, way.get("tests", []) + way.get("lsm_tests", [])):
             if file_of(name, root) is None:
-                out.append(f"{PAGE}:{number}: {kind}: there is no {name}")
+                out.append(f"{WAYS}: {way['kind']}: there is no {name}")
                 continue
             cases = passed_cases(name, root, results)
             if cases is None:
                 continue
             if not cases:
-                out.append(f"{PAGE}:{number}: {kind}: no case of {name} passed")
-            out += [f"{PAGE}:{number}: {kind}: no case of {name} that passed has \"{wanted}\" in its name"
+                out.append(f"{WAYS}: {way['kind']}: no case of {name} passed")
+            out += [f"{WAYS}: {way['kind']}: no case of {name} that passed has \"{wanted}\" in its name"
                     for wanted in words if cases and not any(plain(wanted) in case for case in cases)]
     return out
 
 
 def main(argv):
+    if argv == ["--write"]:
+        page = ROOT / PAGE
+        page.write_text(with_table(page.read_text(), table(read(ROOT))))
+        return 0
     if len(argv) != 1:
         print(__doc__, file=sys.stderr)
         return 2
