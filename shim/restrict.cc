@@ -66,6 +66,17 @@ absl::Status Filter(const v1::AttachResponse& response, const CallFamilies& refu
   return refuse.empty() ? absl::OkStatus() : InstallRefusingFilter(refuse);
 }
 
+// Filters and domains are for those who can gain nothing, and what looks like one would be none.
+absl::Status CheckUnfiltered(const v1::AttachResponse& response) {
+  const v1::ShimPlan& plan = response.plan();
+  if (!response.notify() && plan.refuse_calls().empty() && !plan.landlock_scope() && !plan.ask_exec() &&
+      !plan.ask_unix())
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "the daemon wants privileges kept and calls filtered, and both cannot be had: install the same version "
+      "of agentmond and agentmon-shim");
+}
+
 bool NeedsOutsider(const v1::ShimPlan& plan) {
   return std::any_of(plan.canaries().begin(), plan.canaries().end(),
                      [](const v1::Canary& c) { return c.act() == v1::Canary::SIGNAL && c.pid() == 0; });
@@ -78,6 +89,7 @@ absl::StatusOr<Restricted> RestrictSelf(const v1::AttachResponse& response,
   const v1::ShimPlan& plan = response.plan();
   Restricted restricted;
   ASSIGN_OR_RETURN(const CallFamilies refuse, FamiliesOf(plan));
+  if (plan.keep_privileges()) RETURN_IF_ERROR(CheckUnfiltered(response));
   if (NeedsOutsider(plan)) {
     ASSIGN_OR_RETURN(Outsider outsider, Outsider::Find());
     restricted.outsider.emplace(std::move(outsider));
@@ -88,6 +100,10 @@ absl::StatusOr<Restricted> RestrictSelf(const v1::AttachResponse& response,
   RETURN_IF_ERROR(WithContext(Capabilities(plan), "give up capabilities"));
   // Reads /proc/self/fd, which the filter might make wait.
   if (plan.close_directories()) RETURN_IF_ERROR(CloseWhatLeadsOut(keep_fds));
+  if (plan.keep_privileges()) {
+    restricted.no_listener = "the session may gain privileges";
+    return restricted;
+  }
   // Landlock and seccomp ask for it, without CAP_SYS_ADMIN.
   RETURN_IF_ERROR(SetNoNewPrivileges());
   // Landlock's calls are none that the filter knows, but a later filter could.

@@ -343,7 +343,21 @@ class Compiler {
     s.record_every_ |= d.audit.record_every;
     // Nesting needs a yes of the base; an outer or inner layer cannot give it, only leave it out.
     if (layer_->kind == LayerKind::kBase) s.nested_allowed_ = d.nested_allowed;
+    Privileges(d);
     if (!d.on_daemon_loss.empty() && s.on_daemon_loss_ != "kill") s.on_daemon_loss_ = d.on_daemon_loss;
+  }
+
+  // Given by the floor, if all of it that says something does; taken away by anybody.
+  void Privileges(const Document& d) {
+    if (!d.allow_privileges.has_value()) return;
+    const bool floor = layer_->kind == LayerKind::kFloor;
+    if (*d.allow_privileges && !floor) {
+      return Error(d, {}, "allow_privileges",
+                   "only the administrator's floor may let a session gain privileges");
+    }
+    if (!*d.allow_privileges) privileges_taken_ = true;
+    snapshot_->allow_privileges_ =
+        !privileges_taken_ && (*d.allow_privileges || snapshot_->allow_privileges_);
   }
 
   // Called from the innermost layer outwards, so that an outer layer's value stays.
@@ -373,6 +387,7 @@ class Compiler {
   };
   LayerKind kind_ = LayerKind::kBuiltin;
   Inherited outer_, inner_;
+  bool privileges_taken_ = false;
 };
 
 CompileResult Compile(const std::vector<LayerInput>& layers, const CompileOptions& options) {

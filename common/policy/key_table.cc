@@ -68,6 +68,9 @@ constexpr Key kTable[] = {
      kNested},
     {"", "on_daemon_loss", V::kWord, S::kUsed, "What happens to a session when no daemon is there to answer.",
      kOnLoss},
+    {"", "allow_privileges", V::kBool, S::kUsed,
+     "In the floor alone, true: set-uid programs such as sudo work, where the kernel's own rules hold "
+     "sessions; nothing else of a session is confined then. false, in any policy: they gain nothing."},
     {"", "record", V::kWord, S::kUsed,
      "folded (the default): repeated acts are counted. every: each is a row.", kRecord},
     {"", "defaults", V::kSection, S::kUsed, "Decisions where no rule of the base policy matches.",

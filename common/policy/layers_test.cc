@@ -149,6 +149,22 @@ TEST_CASE("best effort of an inner layer does not excuse what the floor cannot e
       MakeSnapshot({Layer(LayerKind::kFloor, "enforcement: best_effort\nhttp_services: []\n"), kOpenBase}));
 }
 
+TEST_CASE("privileges are given by the floor alone, and taken away by anybody") {
+  const std::string yes = "allow_privileges: true\n", no = "allow_privileges: false\n";
+  const TestLayer given = Layer(LayerKind::kFloor, yes);
+  CHECK(MakeSnapshot({given, kOpenBase})->allow_privileges());
+  CHECK_FALSE(MakeSnapshot({kFloor, kOpenBase})->allow_privileges());
+  for (const LayerKind kind : {LayerKind::kFloor, LayerKind::kBase, LayerKind::kUser, LayerKind::kSession}) {
+    const TestLayer taken = Layer(kind, no);
+    CHECK_FALSE(MakeSnapshot({given, taken})->allow_privileges());
+    CHECK_FALSE(MakeSnapshot({taken, given})->allow_privileges());
+    if (kind != LayerKind::kFloor) {
+      CHECK_THROWS_AS(MakeSnapshot({given, Layer(kind, yes)}), std::runtime_error);
+      CHECK_THROWS_AS(MakeSnapshot({Layer(kind, yes)}), std::runtime_error);
+    }
+  }
+}
+
 TEST_CASE("built-in rules come first and hold in every posture") {
   const Judge judge(MakeSnapshot({Layer(LayerKind::kBase, R"(
 posture: monitor

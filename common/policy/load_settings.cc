@@ -18,6 +18,7 @@ void LoadWords(MapReader& top, LoadContext& context) {
   }
   if (top.Word("nested", &word)) document.nested_allowed = word.value == "allow";
   if (top.Word("on_daemon_loss", &word)) document.on_daemon_loss = word.value;
+  if (bool allowed = false; top.Bool("allow_privileges", &allowed)) document.allow_privileges = allowed;
   if (top.Word("record", &word)) document.audit.record_every = word.value == "every";
 }
 

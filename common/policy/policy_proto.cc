@@ -268,6 +268,7 @@ void ToProto(const Document& d, v1::PolicyDocument& out) {
   out.set_enforcement(static_cast<v1::Enforcement>(d.enforcement));
   out.set_nested_allowed(d.nested_allowed);
   out.set_on_daemon_loss(d.on_daemon_loss);
+  if (d.allow_privileges.has_value()) out.set_allow_privileges(*d.allow_privileges);
   for (size_t i = 0; i < kDefaults; ++i) {
     if (d.defaults[i] != Decision::kNone)
       (*out.mutable_defaults())[std::string(DefaultName(static_cast<DefaultFor>(i)))] =
@@ -317,6 +318,7 @@ Document FromProto(const v1::PolicyDocument& m, Diagnostics& diagnostics) {
     d.enforcement = static_cast<Enforcement>(m.enforcement());
   d.nested_allowed = m.nested_allowed();
   d.on_daemon_loss = m.on_daemon_loss();
+  if (m.has_allow_privileges()) d.allow_privileges = m.allow_privileges();
   for (size_t i = 0; i < kDefaults; ++i) {
     const auto found = m.defaults().find(std::string(DefaultName(static_cast<DefaultFor>(i))));
     if (found != m.defaults().end()) d.defaults[i] = FromProto(found->second);

@@ -171,6 +171,7 @@ struct Document {
   Posture posture = Posture::kUnset;
   Enforcement enforcement = Enforcement::kUnset;
   bool nested_allowed = false;                 // `nested: allow`
+  std::optional<bool> allow_privileges;
   std::string on_daemon_loss;                  // "", "freeze" or "kill"
   std::array<Decision, kDefaults> defaults{};  // kNone = not given
   std::vector<Rule> rules;                     // in file order within a kind

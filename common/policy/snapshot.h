@@ -85,6 +85,7 @@ class Snapshot {
   SeccompRules seccomp() const { return seccomp_; }
   const std::vector<std::pair<std::string, std::string>>& env_inject() const { return env_inject_; }
   bool nested_allowed() const { return nested_allowed_; }
+  bool allow_privileges() const { return allow_privileges_; }  // set-uid programs are to work
   bool record_every() const { return record_every_; }
   absl::string_view on_daemon_loss() const { return on_daemon_loss_; }  // the strictest: kill over freeze
   bool isolated() const;
@@ -104,7 +105,7 @@ class Snapshot {
   ResourceLimits limits_;
   SeccompRules seccomp_;
   std::vector<std::pair<std::string, std::string>> env_inject_;
-  bool nested_allowed_ = true, record_every_ = false;
+  bool nested_allowed_ = true, record_every_ = false, allow_privileges_ = false;
   std::string on_daemon_loss_;
   int64_t env_max_bytes_ = 0, env_max_keys_ = 0;
 };

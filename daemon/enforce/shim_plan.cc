@@ -190,12 +190,18 @@ void PlanCanaries(const policy::Snapshot& snapshot, const ShimPlanOptions& optio
 v1::ShimPlan MakeShimPlan(const policy::Snapshot& snapshot, const ShimPlanOptions& options) {
   v1::ShimPlan plan;
   PlanEnvironment(snapshot, plan);
+  plan.set_keep_privileges(options.keep_privileges);
   if (!AnyStops(snapshot)) return plan;
   plan.set_drop_capabilities(true);
   if (options.root) {
     for (const char* name : kRootKeeps) plan.add_keep_capabilities(name);
   }
   plan.set_close_directories(true);
+  // Filters and domains stay on a program that gains privileges, and only root may lay them on one.
+  if (options.keep_privileges) {
+    PlanCanaries(snapshot, options, plan);
+    return plan;
+  }
   // /proc/PID/root of a process outside reaches mounts that have no marks; a domain closes it. A daemon of
   // the same user could be traced without one.
   plan.set_landlock_scope(

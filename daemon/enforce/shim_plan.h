@@ -31,6 +31,7 @@ struct ShimPlanOptions {
   bool broker_alone = false;      // or no marks do, but the broker, which knows its own mounts only
   bool root = false;              // uid 0, which keeps what ordinary work on files needs
   bool lsm_backend = false;       // programs on the hooks of security modules judge files
+  bool keep_privileges = false;   // set-uid programs are to work, and those programs alone hold the session
   int landlock_abi = 0;           // of this kernel
   std::string canary_file = "";   // one that no session may open and everybody else may read; may be empty
   bool network_backend = false;   // the kernel judges connects by the session's policy

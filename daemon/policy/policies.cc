@@ -65,7 +65,7 @@ Policies::Policies(Deps deps, PolicyPlaces places)
 Policies::~Policies() { *alive_ = false; }
 
 void Policies::LoadAtStart() {
-  auto library = ReadPolicyLibrary(places_);
+  auto library = ReadPolicyLibrary(places_, HadFloor(ArchivePath()));
   if (library->ok()) {
     library_ = std::move(library);
     OnArchived(SaveArchive(*library_, ArchivePath()));
@@ -109,12 +109,14 @@ void Policies::StartRound() {
   round_ = std::make_shared<Round>();
   round_->places = places_;
   round_->waiters.swap(waiting_);
-  const bool posted = deps_.workers.TryPost([this, alive = alive_, round = round_] {
-    round->library = ReadPolicyLibrary(round->places);
-    deps_.core.Post([this, alive, round] {
-      if (*alive) FinishReading(round);
-    });
-  });
+  const bool had_floor = !library_->floor.empty() && !library_->stands_in;
+  const bool posted =
+      deps_.workers.TryPost([this, alive = alive_, round = round_, had_floor, archive = ArchivePath()] {
+        round->library = ReadPolicyLibrary(round->places, had_floor || HadFloor(archive));
+        deps_.core.Post([this, alive, round] {
+          if (*alive) FinishReading(round);
+        });
+      });
   if (!posted) PutOff(round_);
 }
 

@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 using policy::LayerKind;
 
 constexpr size_t kLargestFile = 4u << 20;
+constexpr size_t kLargestArchive = 256u << 20;
 constexpr size_t kMostFiles = 1000;
 
 policy::Diagnostic Problem(absl::string_view file, absl::string_view message) {
@@ -170,10 +171,16 @@ std::shared_ptr<const policy::Document> PolicyLibrary::Find(const std::string& n
   return it == named.end() ? nullptr : it->second.document;
 }
 
-std::shared_ptr<const PolicyLibrary> ReadPolicyLibrary(const PolicyPlaces& places) {
+std::shared_ptr<const PolicyLibrary> ReadPolicyLibrary(const PolicyPlaces& places, bool had_floor) {
   auto library = std::make_shared<PolicyLibrary>();
   library->default_policy = places.default_policy;
   policy::Diagnostics problems;
+  std::error_code error;
+  if (had_floor && !fs::exists(places.floor_dir, error) && !error) {
+    problems.push_back(
+        Problem(places.floor_dir,
+                "the directory is gone, and with it the floor: put it back, empty where no floor is wanted"));
+  }
   for (const fs::path& path : FilesOf(places.floor_dir, problems)) {
     library->floor.push_back(ReadOne(path, LayerKind::kFloor));
   }
@@ -190,9 +197,15 @@ std::shared_ptr<const PolicyLibrary> ReadPolicyLibrary(const PolicyPlaces& place
   return library;
 }
 
+bool HadFloor(const std::string& archive) {
+  const auto bytes = ReadRootFile(archive, kLargestArchive);
+  v1::PolicyArchive message;
+  return bytes.ok() && message.ParseFromString(*bytes) && !message.floor().empty();
+}
+
 std::shared_ptr<const PolicyLibrary> FallbackLibrary(const PolicyLibrary& broken, const std::string& archive,
                                                      std::string* why) {
-  if (const auto bytes = ReadRootFile(archive, size_t{256} << 20); bytes.ok()) {
+  if (const auto bytes = ReadRootFile(archive, kLargestArchive); bytes.ok()) {
     v1::PolicyArchive message;
     if (message.ParseFromString(*bytes)) {
       auto library = std::make_shared<PolicyLibrary>(*FromArchive(message, broken.default_policy));

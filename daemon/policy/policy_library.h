@@ -44,8 +44,10 @@ struct PolicyLibrary {
 };
 
 // Reads all files; takes milliseconds to seconds: not on the core thread. Files that others than root may
-// write are errors.
-std::shared_ptr<const PolicyLibrary> ReadPolicyLibrary(const PolicyPlaces& places);
+// write are errors, and so is a directory of the floor that is gone although there was a floor before.
+std::shared_ptr<const PolicyLibrary> ReadPolicyLibrary(const PolicyPlaces& places, bool had_floor = false);
+// Of the last good library; false where none is known.
+bool HadFloor(const std::string& archive);
 
 // What is in force for sessions that run already when the files are broken at a start: the last good library,
 // else the shipped policies with `default` as the floor and the files of the floor that do load. `why` is one

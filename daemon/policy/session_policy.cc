@@ -208,6 +208,9 @@ std::vector<std::string> NeedsNewSession(const policy::Snapshot& running, const 
   differ(a.bpf, b.bpf, "bpf");
   differ(a.kernel_modules, b.kernel_modules, "loading of kernel modules");
   differ(a.mount_namespace, b.mount_namespace, "mount and namespaces");
+  if (running.allow_privileges() != wanted.allow_privileges())
+    out.push_back(wanted.allow_privileges() ? "allow_privileges: set-uid programs work"
+                                            : "allow_privileges: set-uid programs gain nothing");
   if (EnvText(running) != EnvText(wanted)) out.push_back("env: the variables that an agent gets");
   if (running.env_inject() != wanted.env_inject()) out.push_back("env_inject: variables that are set");
   if (!Enforces(running) && Enforces(wanted))

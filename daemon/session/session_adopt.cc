@@ -140,7 +140,13 @@ void SessionManager::AdoptPrepared(const Caller& caller, const v1::AdoptRequest&
 void SessionManager::CollectAdopted(const StatePtr& state, const Caller& caller, pid_t pid,
                                     const std::string& before, const Done<v1::AdoptResponse>& done) {
   AddRules(state, pid);  // before its processes come
-  ProveRules(state);
+  ProveRules(state,
+             [this, state, caller, pid, before, done] { MoveAdopted(state, caller, pid, before, done); });
+}
+
+void SessionManager::MoveAdopted(const StatePtr& state, const Caller& caller, pid_t pid,
+                                 const std::string& before, const Done<v1::AdoptResponse>& done) {
+  if (state->ended) return done(absl::AbortedError("the session was stopped before it began"));
   const bool posted = deps_.workers.TryPost([this, alive = alive_, state, caller, pid, before, done] {
     TreeMove move(proc_, caller, *state->cgroup, deps_.cgroups.mount(), before);
     absl::StatusOr<int> moved =
@@ -157,15 +163,28 @@ void SessionManager::CollectAdopted(const StatePtr& state, const Caller& caller,
 }
 
 // Nobody of the session's own tries anything there: what the kernel's rules are worth is found out for it.
-void SessionManager::ProveRules(const StatePtr& state) {
+void SessionManager::ProveRules(const StatePtr& state, std::function<void()> then) {
   const std::shared_ptr<Gate> gate = deps_.policies.GateOf(state->info.id());
-  if (gate == nullptr || !gate->armed() || ActiveSources(state->info).count(v1::LSM) == 0) return;
-  if (deps_.lsm_canary_file.empty()) return;
+  if (gate == nullptr || !gate->armed() || ActiveSources(state->info).count(v1::LSM) == 0) return then();
+  if (deps_.lsm_canary_file.empty()) return then();
   gate->SetProving(true);
-  const absl::StatusOr<SessionTries> tries =
-      TryInSession(*state->cgroup, deps_.lsm_canary_file, deps_.canary_file);
+  const bool posted = deps_.workers.TryPost([this, alive = alive_, state, then] {
+    const absl::StatusOr<SessionTries> tries =
+        TryInSession(*state->cgroup, deps_.lsm_canary_file, deps_.canary_file);
+    deps_.core.Post([this, alive, state, then, tries] {
+      if (!*alive) return;
+      if (!state->ended) EnterRuleTries(state, tries);
+      then();
+    });
+  });
+  if (posted) return;
+  EnterRuleTries(state, absl::ResourceExhaustedError("the daemon was too busy to try it"));
+  then();
+}
+
+void SessionManager::EnterRuleTries(const StatePtr& state, const absl::StatusOr<SessionTries>& tries) {
   deps_.observation.TakeInStopped();
-  gate->SetProving(false);
+  deps_.policies.GateOf(state->info.id())->SetProving(false);
   const auto enter = [&](const char* name, int error) {
     v1::ControlState* control = state->info.add_controls();
     control->set_name(name);
@@ -177,7 +196,7 @@ void SessionManager::ProveRules(const StatePtr& state) {
   };
   enter(kLsmControl, tries.ok() ? tries->read : 0);
   enter(kLsmChangeControl, tries.ok() ? tries->change : 0);
-  deps_.policies.SetControls(state->info.id(), ActiveControls(state->info));
+  SetPlannedControls(state);
 }
 
 void SessionManager::FinishAdopt(const StatePtr& state, pid_t pid, absl::StatusOr<int> moved, int left_out,

@@ -39,6 +39,7 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   state->tries_backstop = state->judges_connects && deps_.observation.BacksUpConnects(state->cgroup_id);
   options.broker_alone = armed && IsHeldByListener(*state);
   options.root = root;
+  options.keep_privileges = state->keeps_privileges;
   options.landlock_abi = LandlockAbi();
   options.lsm_backend = armed && ActiveSources(state->info).count(v1::LSM) != 0;
   options.lsm_sockets = options.lsm_backend && deps_.observation.StopsSockets(state->cgroup_id);
@@ -49,10 +50,10 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   options.lsm_signals = options.lsm_backend && deps_.observation.StopsSignals(state->cgroup_id) &&
                         ClientWaits(proc_, state->client_pid, state->shim_pid);
   options.canary_file = deps_.canary_file;
-  options.lsm_canary_file = deps_.lsm_canary_file;
+  if (!state->keeps_privileges) options.lsm_canary_file = deps_.lsm_canary_file;  // or ProveRules tries it
   state->plan = MakeShimPlan(*snapshot, options);
   // Without a cgroup there is no source of processes but this.
-  state->plan.set_ask_exec(armed || IsHeldByListener(*state));
+  state->plan.set_ask_exec((armed && !state->keeps_privileges) || IsHeldByListener(*state));
   state->plan.set_give_datagram_socket(state->tries_backstop);
   state->proof_required = RequiresEnforcement(*snapshot);
   state->info.clear_controls();
@@ -77,10 +78,15 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
     backstop->set_mechanism("nft");
     backstop->set_why("not tried yet");
   }
-  // Until they were tried, what is planned counts.
-  std::set<std::string> planned;
-  for (const v1::Canary& canary : state->plan.canaries()) planned.insert(canary.control());
-  deps_.policies.SetControls(state->info.id(), std::move(planned));
+  TellPrivileges(state, *snapshot);
+  SetPlannedControls(state);
+}
+
+// Until they were tried, what is planned counts.
+void SessionManager::SetPlannedControls(const StatePtr& state) {
+  std::set<std::string> controls = ActiveControls(state->info);
+  for (const v1::Canary& canary : state->plan.canaries()) controls.insert(canary.control());
+  deps_.policies.SetControls(state->info.id(), std::move(controls));
 }
 
 absl::Status SessionManager::CanJudgeUnix(const SessionState& state) const {

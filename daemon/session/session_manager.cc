@@ -197,6 +197,7 @@ absl::StatusOr<v1::StartResponse> SessionManager::StartPrepared(const Caller& ca
   state->token = RandomBytes(32);
   by_token_[state->token] = state;
   BeginPolicy(state, policy);
+  KeepPrivileges(state, snapshot);
   if (const absl::Status limited = state->cgroup.has_value() ? BeginLimits(state) : absl::OkStatus();
       !limited.ok()) {
     End(state, "its limits could not be set");
@@ -289,16 +290,25 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
   if (IsHeldByListener(*state)) HoldByFirstProcess(state, caller);
   state->shim_pid = caller.pid;
   state->populated_once = true;
-  SetSource(state, v1::FANOTIFY,
-            no_namespace.empty() ? AddMounts(state, caller.pid) : absl::UnavailableError(no_namespace));
-  AddRules(state, caller.pid);
-  bool notify = false;
-  for (const v1::SourceState& source : state->info.sources()) {
-    if (source.source() == v1::NOTIFY) notify = source.active();
+  if (!state->keeps_privileges) {
+    SetSource(state, v1::FANOTIFY,
+              no_namespace.empty() ? AddMounts(state, caller.pid) : absl::UnavailableError(no_namespace));
   }
+  AddRules(state, caller.pid);
   PlanShim(state, caller.uid == 0);
-  state->info.mutable_first_process()->set_pid(caller.pid);
-  deps_.policies.SetFirstProcess(state->info.id(), caller.pid);
+  CheckPrivileges(state, [this, alive = alive_, state, done](const absl::Status& holds) {
+    if (!*alive) return;
+    if (holds.ok() && !state->ended) return BeginRunning(state, done);
+    if (!state->ended) End(state, "nothing would hold it");
+    done(holds.ok() ? Refusal(StatusCode::kAborted, "ENDED", "the session was stopped before it began")
+                    : holds);
+  });
+}
+
+// Its first process is in it, and waits for the plan.
+void SessionManager::BeginRunning(const StatePtr& state, const Done<v1::AttachResponse>& done) {
+  state->info.mutable_first_process()->set_pid(state->shim_pid);
+  deps_.policies.SetFirstProcess(state->info.id(), state->shim_pid);
   state->info.set_state(v1::Session::RUNNING);
   Save(state);
   Emit(*state, v1::SessionChange::STARTED, "");
@@ -312,7 +322,7 @@ void SessionManager::FinishAttach(const StatePtr& state, const Caller& caller,
   FollowLossAction(state);
   v1::AttachResponse response;
   response.set_session(state->info.id());
-  response.set_notify(notify);
+  response.set_notify(ActiveSources(state->info).count(v1::NOTIFY) != 0);
   *response.mutable_plan() = state->plan;
   done(response);
   OnCgroupChange(state);  // it may have ended by now

@@ -32,6 +32,8 @@
 
 namespace agentmon {
 
+struct SessionTries;
+
 struct SessionLimits {
   size_t sessions_per_uid = 1000;
   size_t sessions = 4000;
@@ -166,7 +168,15 @@ class SessionManager : public EventSink {
   void ForgetToken(const StatePtr& state);
   absl::Status AddMounts(const StatePtr& state, pid_t pid);
   void AddRules(const StatePtr& state, pid_t pid);
-  void ProveRules(const StatePtr& state);
+  void ProveRules(const StatePtr& state, std::function<void()> then);
+  void EnterRuleTries(const StatePtr& state, const absl::StatusOr<SessionTries>& tries);
+  void BeginRunning(const StatePtr& state, const Done<v1::AttachResponse>& done);
+  void MoveAdopted(const StatePtr& state, const Caller& caller, pid_t pid, const std::string& before,
+                   const Done<v1::AdoptResponse>& done);
+  void SetPlannedControls(const StatePtr& state);
+  void KeepPrivileges(const StatePtr& state, const policy::Snapshot& snapshot);
+  void CheckPrivileges(const StatePtr& state, const std::function<void(const absl::Status&)>& done);
+  void TellPrivileges(const StatePtr& state, const policy::Snapshot& snapshot);
   void FollowLossAction(const StatePtr& state);
   // False when the source was inactive before.
   bool SetSource(const StatePtr& state, v1::Source source, const absl::Status& status);

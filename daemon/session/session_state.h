@@ -36,13 +36,14 @@ struct SessionManager::SessionState {
   pid_t shim_pid = 0;            // who attached
   v1::ShimPlan plan;             // what it was told to do to itself, until it has proven it
   bool armed = false;
-  bool frozen = false;           // for want of a daemon, until it is recovered
-  bool judges_connects = false;  // the kernel, by the session's policy
-  bool proof_required = false;   // no agent without it
-  pid_t client_pid = 0;          // of who asked for it
-  bool tries_backstop = false;   // when it proves its controls
-  UniqueFd client;               // pidfd of who asked for it, watched until its first process comes
-  bool attaching = false;        // the migration is under way
+  bool frozen = false;            // for want of a daemon, until it is recovered
+  bool judges_connects = false;   // the kernel, by the session's policy
+  bool proof_required = false;    // no agent without it
+  bool keeps_privileges = false;  // set-uid programs work in it: nobody is asked, the kernel's own rules hold
+  pid_t client_pid = 0;           // of who asked for it
+  bool tries_backstop = false;    // when it proves its controls
+  UniqueFd client;                // pidfd of who asked for it, watched until its first process comes
+  bool attaching = false;         // the migration is under way
   bool populated_once = false;
   bool ending = false;  // empty, its last records are awaited
   bool ended = false;

@@ -1,7 +1,13 @@
 """Programs that agents use run under the shipped policies with no false denial, and what these refuse is refused with a
 reason. Each script runs without enforcement first."""
+import contextlib
+import http.server
+import json
 import os
+import pathlib
 import shutil
+import socketserver
+import threading
 import zipfile
 
 import pytest
@@ -177,6 +183,87 @@ def test_another_user_is_refused_with_a_reason(daemon, home):
         rows = select(daemon.events(result.name), kind="exec", enforced=True)
         assert rows and all(row["rule"] == "no-other-user" and row["message"] for row in rows), rows
         assert b"no-other-user" in daemon.am("why", uid=UID).out
+
+
+class Engine(http.server.BaseHTTPRequestHandler):
+    """As much of a container engine as a client asks before it starts a container."""
+
+    def do_GET(self):
+        body = b"OK" if self.path.endswith("/_ping") else json.dumps({"Version": "engine-of-a-test", "ApiVersion": "1.41"}).encode()
+        self.send_response(200)
+        self.send_header("Api-Version", "1.41")
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(b"" if self.command == "HEAD" else body)
+
+    do_HEAD = do_GET
+
+    def address_string(self):
+        return "unix"
+
+    def log_message(self, *unused):
+        pass
+
+
+@pytest.fixture
+def engine():
+    """A socket where container engines have theirs, open to everybody; the calls that reached it."""
+    folder = pathlib.Path("/run/podman")
+    made = not folder.exists()
+    folder.mkdir(exist_ok=True)
+    path = folder / f"test-{os.getpid()}.sock"
+    server = socketserver.ThreadingUnixStreamServer(str(path), Engine)
+    path.chmod(0o666)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield path
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    path.unlink()
+    if made:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def test_a_container_client_is_refused_with_a_reason(daemon, home):
+    needs("docker")
+    assert b"Docker" in run(daemon, home, "docker --version", "observe").out
+    for policy in ("default", "strict"):
+        result = run(daemon, home, "docker --version", policy)
+        assert result.status == 126 and b"Docker" not in result.out and b"Permission denied" in result.err, result
+        rows = select(daemon.events(result.name), kind="exec", enforced=True)
+        assert rows and all(row["rule"] == "no-containers" and row["message"] for row in rows), rows
+        assert b"no-containers" in daemon.am("why", uid=UID).out
+
+
+# Whatever the client is called, what it is for lies behind the engine's socket.
+def test_a_container_client_under_another_name_does_not_reach_the_engine(daemon, home, engine):
+    needs("docker")
+    ask = (f"cp \"$(command -v docker)\" ./client; echo >> ./client; "
+           f"DOCKER_HOST=unix://{engine} ./client version --format '{{{{.Server.Version}}}}'")
+    free = run(daemon, home, ask, "observe")
+    assert (free.status, free.out) == (0, b"engine-of-a-test\n"), free
+    for policy in ("default", "strict"):
+        result = run(daemon, home, ask, policy)
+        assert result.status != 0 and b"engine-of-a-test" not in result.out and b"permission denied" in result.err, result
+        rows = select(daemon.events(result.name), kind="unix_connect", enforced=True)
+        assert rows and {(r["rule"], r["errno_name"]) for r in rows} == {("container-engines", "EACCES")}, rows
+        assert all(row["message"] for row in rows) and b"container-engines" in daemon.am("why", uid=UID).out
+
+
+# Where marks on the session's mounts hold it, mounts of the sandbox's own would have none.
+def test_a_nested_sandbox_is_refused_with_a_reason(daemon, home):
+    needs("bwrap")
+    nested = "bwrap --ro-bind / / --dev /dev --unshare-user --unshare-pid echo inside"
+    assert run(daemon, home, nested, "observe").out == b"inside\n"
+    result = run(daemon, home, nested, "default")
+    assert result.status != 0 and b"inside" not in result.out and b"No permissions to create new namespace" in result.err, result
+    rows = select(daemon.events(result.name), kind="call", enforced=True)
+    assert rows and all((row["call"], row["errno_name"]) == ("clone", "EPERM") for row in rows), rows
+    why = daemon.am("why", uid=UID).out
+    assert b"namespace" in why and b"clone" in why, why
 
 
 def test_a_debugger_works_on_a_program_of_its_own_where_the_policy_lets_it(daemon, home):

@@ -251,6 +251,29 @@ TEST_CASE("a refused proof, and a plan that the shim does not know, start no age
   CHECK(access(ran.c_str(), F_OK) != 0);
 }
 
+// The control is every other run here, in which the agent can gain nothing.
+TEST_CASE("an agent may gain privileges where the plan says so, and no filter is laid on it then") {
+  Fixture f;
+  const std::string words = "grep -E '^(NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\n\t'";
+  const auto answer = [](bool keep, const char* call) {
+    return [keep, call](v1::AttachResponse* response) {
+      response->set_notify(false);
+      response->mutable_plan()->set_keep_privileges(keep);
+      if (call != nullptr) response->mutable_plan()->add_refuse_calls(call);
+      return grpc::Status::OK;
+    };
+  };
+  f.daemon.on_attach = answer(true, nullptr);
+  CHECK(f.Run({"sh", "-c", words}).out == "NoNewPrivs:0Seccomp:0");
+  f.daemon.on_attach = answer(false, "bpf");
+  CHECK(f.Run({"sh", "-c", words}).out == "NoNewPrivs:1Seccomp:2");
+  f.daemon.on_attach = answer(true, "bpf");
+  const ProgramResult r = f.Run({"sh", "-c", words});
+  CHECK(r.exit_status == 125);
+  CHECK(r.out.empty());
+  CHECK(r.err.find("privileges kept and calls filtered") != std::string::npos);
+}
+
 TEST_CASE("a forbidden act that nobody answers ends the run after 5 seconds") {
   Fixture f;
   const std::string ran = f.dir / "ran";

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
+#include <string>
 
 #include <catch2/catch.hpp>
 
@@ -159,6 +161,28 @@ TEST_CASE("what security modules stop is tried with an act that does nothing") {
         std::vector<std::string>{socket, absl::StrCat("lsm_signal ", SIGCONT, " ", EPERM)});
   options.landlock_abi = kLandlockScopeAbi;  // the scope answers first
   CHECK(tried("") == std::vector<std::string>{socket});
+}
+
+TEST_CASE("where set-uid programs are to work nothing filters, and what holds all the same is tried") {
+  ShimPlanOptions options = Modern();
+  options.network_backend = options.lsm_backend = options.lsm_sockets = true;
+  options.unix_canaries.path = "/run/x/socket";
+  const v1::ShimPlan confined = MakeShimPlan(*MakeBase(""), options);
+  CHECK_FALSE(confined.keep_privileges());
+  CHECK(confined.landlock_scope());
+  CHECK(confined.refuse_calls_size() > 0);
+  options.keep_privileges = true;
+  const v1::ShimPlan plan = MakeShimPlan(*MakeBase(""), options);
+  CHECK(plan.keep_privileges());
+  CHECK_FALSE(plan.landlock_scope());
+  CHECK_FALSE(plan.ask_exec());
+  CHECK_FALSE(plan.ask_unix());
+  CHECK(plan.refuse_calls().empty());
+  CHECK(plan.unset_environment_size() == confined.unset_environment_size());
+  std::set<std::string> tried;
+  for (const v1::Canary& canary : plan.canaries()) tried.insert(canary.control());
+  CHECK(tried == std::set<std::string>({"network", kLsmUnixControl}));
+  CHECK(MakeShimPlan(*MakeBase("posture: monitor\n"), options).keep_privileges());
 }
 
 TEST_CASE("root keeps what files need and nothing that undoes us, others keep nothing") {

@@ -208,6 +208,28 @@ def test_the_owner_gives_a_running_session_another_policy_and_it_outlives_the_da
         assert "base: tight" in [layer["name"] for layer in judging.session(name)["policy"]["layers"]]
 
 
+def test_a_floor_whose_directory_is_gone_stays_until_it_is_put_back(judging, work):
+    with judging.running("sh", "-c", LOOP.format(secret=judging.secret), cwd=work) as (_, name):
+        away = judging.floor.with_name("away")
+        judging.floor.rename(away)
+        reload = judging.am("policy", "reload")
+        assert reload.status == 1 and b"the directory is gone, and with it the floor" in reload.err, reload
+        assert touches(judging, work, name, "a")["rule"] == "no-data"
+        judging.restart()  # and with it in force
+        assert any("the directory is gone" in w for w in judging.status()["warnings"])
+        assert touches(judging, work, name, "b")["rule"] == "no-data"
+        assert judging.run("true", cwd=work).status == 125
+        away.rename(judging.floor)
+        assert judging.am("policy", "reload").status == 0
+        assert judging.run("true", cwd=work).status == 0 and not judging.status()["warnings"]
+        # Who wants no floor says so.
+        (judging.floor / "10-company.yaml").unlink()
+        assert judging.am("policy", "reload").status == 0
+        judging.floor.rmdir()
+        assert judging.am("policy", "reload").status == 0
+        assert touches(judging, work, name, "c")["verdict"] == "allow"
+
+
 def test_a_daemon_that_starts_with_broken_files_begins_no_session_and_keeps_those_that_run(judging, work):
     good = (judging.floor / "10-company.yaml").read_text()
     with judging.running("sh", "-c", LOOP.format(secret=judging.secret), cwd=work) as (_, name):

@@ -167,6 +167,45 @@ END
   wait_for 30 not test -e /sys/fs/bpf/agentmon
 }
 
+# Who opened it is outside of the session; what arrives is judged like what is opened.
+test_a_descriptor_of_a_closed_file_does_not_arrive() {
+  wait_for 60 responds
+  # shellcheck disable=SC2016
+  as_dev sh -c 'rm -rf ~/lsm; mkdir -p ~/lsm/closed ~/lsm/open; cd ~/lsm; for f in closed/f open/f; do echo TEXT >$f; done'
+  lsm_policy required /home/dev/lsm
+  cat >/run/vm/give.py <<'END'
+import os, socket
+os.chdir("/home/dev/lsm")
+server = socket.socket(socket.AF_UNIX)
+server.bind("give")
+server.listen()
+while True:
+    with server.accept()[0] as peer:
+        fd = os.open(peer.recv(99).decode(), os.O_RDONLY)
+        socket.send_fds(peer, [b"x"], [fd])
+        os.close(fd)
+END
+  cat >/run/vm/take.py <<'END'
+import os, socket
+for name in ("closed/f", "open/f"):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect("/home/dev/lsm/give")
+        s.sendall(name.encode())
+        fds = socket.recv_fds(s, 9, 1)[1]
+        print(name, os.read(fds[0], 99).decode().strip() if fds else "nothing", flush=True)
+END
+  systemd-run --quiet --collect --unit=giver -p User=dev python3 /run/vm/give.py
+  wait_for 30 test -S /home/dev/lsm/give
+  as_dev python3 /run/vm/take.py | tee said.txt
+  grep -x 'closed/f TEXT' said.txt
+  as_dev agentmon run --name lsm-receive --policy "$LSM_POLICY" -- python3 /run/vm/take.py >said.txt 2>&1 || { cat said.txt; false; }
+  cat said.txt
+  grep -x 'closed/f nothing' said.txt
+  grep -x 'open/f TEXT' said.txt
+  by_lsm lsm-receive /home/dev/lsm/closed/f closed
+  systemctl stop giver.service
+}
+
 # The same acts bare, and in a session where nobody is asked before: only the kernel's own rules hold there.
 test_lsm_programs_stop_programs_and_what_is_mapped_as_code() {
   cat >"$LSM_POLICY" <<'END'
