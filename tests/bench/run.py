@@ -8,6 +8,11 @@ session where the daemon runs, as it is where it does not.
   inside     the work runs in a session
   outside    the work runs beside a daemon with a busy session
   strace     the work runs under strace -f, no daemon
+and with --enforced, into docs/enforcement-benchmarks.md:
+  bare       no daemon
+  enforced   the work runs in a session under the policy `default`
+  asked      the same, and a rule on writes keeps answers about own files from being remembered; of work that reads only
+  bwrap      the work runs under bubblewrap: new namespaces, /etc and /usr for reading only, no daemon
 Exit status 1 when a budget is exceeded by more than noise: the lower quartile of the ratios is above it.
 """
 import argparse
@@ -30,7 +35,9 @@ import harness  # noqa: E402
 import programs  # noqa: E402
 import workloads  # noqa: E402
 
-VARIANTS = ["bare", "inside", "outside", "strace"]
+VARIANTS = {"bare": "bare", "inside": "in a session", "outside": "outside of one", "strace": "strace -f"}
+ENFORCED = {"bare": "bare", "enforced": "under `default`", "asked": "each open asked", "bwrap": "bubblewrap"}
+NO_WRITES = "version: 1\nname: asked\nfile_rules: [{{name: no-writes, paths: ['{folder}/{{repository,micro}}/**'], operations: [write], decision: deny}}]\n"
 MARK = "<!-- measured by ./dev bench; everything below is replaced -->"
 LOAD = """
 import os, socket, time
@@ -61,6 +68,8 @@ class Bench:
         self.work.mkdir()
         os.chown(self.work, harness.UID, harness.UID)
         self.work.chmod(0o755)
+        self.no_writes = base / "asked.yaml"
+        self.no_writes.write_text(NO_WRITES.format(folder=self.work))
         self.home = {"HOME": str(self.work), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
         self.make = workloads.Generator(self.work, self.programs, self.as_user,
                                         workloads.QUICK if options.quick else workloads.FULL)
@@ -92,7 +101,7 @@ class Bench:
 
     def arrange(self, variant):
         """Daemon and load as the variant wants them."""
-        watched = variant in ("inside", "outside")
+        watched = variant in ("inside", "outside", "enforced", "asked")
         if watched and self.daemon.process is None:
             self.stop_load()
             self.daemon.start()
@@ -110,10 +119,14 @@ class Bench:
         out = self.work / "timer-says"
         out.unlink(missing_ok=True)
         words = [str(self.programs / "timer"), str(out), *workload.argv]
-        if variant == "inside":
-            words = self.daemon.run_words(*words, options=("--quiet",))
+        policies = {"inside": [], "enforced": ["default"], "asked": ["default", self.no_writes]}.get(variant)
+        if policies is not None:
+            words = self.daemon.run_words(*words, options=("--quiet", *(w for p in policies for w in ("--policy", p))))
         elif variant == "strace":
             words = [*harness.as_user(harness.UID), "strace", "-f", "-qq", "-o", "/dev/null", *words]
+        elif variant == "bwrap":
+            words = [*harness.as_user(harness.UID), "bwrap", "--bind", "/", "/", "--ro-bind", "/etc", "/etc", "--ro-bind", "/usr",
+                     "/usr", "--dev-bind", "/dev", "/dev", "--unshare-user", "--unshare-ipc", "--die-with-parent", *words]
         else:
             words = [*harness.as_user(harness.UID), *words]
         done = subprocess.run(words, cwd=workload.folder, env=self.home, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -123,7 +136,8 @@ class Bench:
 
     def measure(self, workload):
         """{variant: [seconds per round]}; strace gets fewer rounds."""
-        variants = [v for v in self.options.variants if v != "strace" or shutil.which("strace")]
+        variants = [v for v in self.options.variants if v not in ("strace", "bwrap") or shutil.which(v)]
+        variants = [v for v in variants if v != "asked" or workload.reads]
         self.once(workload, "bare")  # warm caches
         times = {v: [] for v in variants}
         for turn in range(self.options.runs):
@@ -195,11 +209,11 @@ def machine():
     return f"{model}, {os.cpu_count()} cores, {memory / 1024 / 1024:.0f} GB, Linux {platform.release()}"
 
 
-def rows_of(workload, times, over):
+def rows_of(workload, times, columns, over):
     """Table cells of one workload; adds to `over` the budgets that it exceeds."""
     bare = statistics.median(times["bare"])
     cells = [workload.what, f"{bare * 1000:.0f} ms"]
-    for variant in VARIANTS[1:]:
+    for variant in list(columns)[1:]:
         if variant not in times:
             cells.append("")
             continue
@@ -209,7 +223,8 @@ def rows_of(workload, times, over):
         if workload.operations:
             added = statistics.median([t - b for t, b in zip(times[variant], times["bare"])]) * 1e9 / workload.operations
             cell += f" {added:+,.0f} ns"
-        budget = {"inside": workload.inside, "outside": workload.outside}.get(variant, 0)
+        budget = {"inside": workload.inside, "outside": workload.outside,
+                  "enforced": workload.enforced or workload.inside}.get(variant, 0)
         if budget and low > budget:
             cell += f" **over {budget}**"
             over.append(f"{workload.name} {variant}: {middle:.3f} [{low:.3f}..{high:.3f}], budget {budget}")
@@ -224,7 +239,7 @@ def report(options, lines):
     text = "\n".join(head + lines) + "\n"
     print(text)
     if options.write:
-        path = ROOT / "docs/benchmarks.md"
+        path = ROOT / ("docs/enforcement-benchmarks.md" if options.enforced else "docs/benchmarks.md")
         before = path.read_text().split(MARK)[0] if path.exists() else "# Benchmarks\n\n"
         path.write_text(before + text)
         progress(f"written: {path.relative_to(ROOT)}")
@@ -245,13 +260,16 @@ def arguments():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes, few rounds: a check that it works, not a measurement")
     parser.add_argument("--only", action="append", choices=workloads.NAMES, help="this workload only; may be given again")
-    parser.add_argument("--variants", type=lambda text: text.split(","), default=VARIANTS, help="of bare,inside,outside,strace")
+    parser.add_argument("--enforced", action="store_true", help="under a policy that stops things, beside bubblewrap")
+    parser.add_argument("--variants", type=lambda text: text.split(","), help="some of those columns only: bare,inside")
     parser.add_argument("--runs", type=int, help="rounds (9; 3 with --quick)")
     parser.add_argument("--list", action="store_true", help="print the names of the workloads and stop")
     parser.add_argument("--no-write", dest="write", action="store_false", help="do not write docs/benchmarks.md")
     options = parser.parse_args()
     options.runs = options.runs or (3 if options.quick else 9)
-    unknown = [v for v in options.variants if v not in VARIANTS]
+    options.columns = ENFORCED if options.enforced else VARIANTS
+    options.variants = options.variants or list(options.columns)
+    unknown = [v for v in options.variants if v not in options.columns]
     if unknown:
         parser.error(f"no variant {unknown[0]}")
     if "bare" not in options.variants:
@@ -265,7 +283,7 @@ def main():
         print("\n".join(workloads.NAMES))
         return 0
     build = pathlib.Path(os.environ.get("AGENTMON_BUILD", ROOT / "build"))
-    over, lines = [], ["| work | bare | in a session | outside of one | strace -f |", "|---|---|---|---|---|"]
+    over, lines = [], ["| work | " + " | ".join(options.columns.values()) + " |", "|---" * (len(options.columns) + 1) + "|"]
     with contextlib.ExitStack() as stack:
         folder, remove = harness.programs(build)
         stack.callback(remove)
@@ -280,9 +298,9 @@ def main():
             if workload is None:
                 progress(f"{name}: its program is not installed; left out")
                 continue
-            lines.append(rows_of(workload, bench.measure(workload), over))
+            lines.append(rows_of(workload, bench.measure(workload), options.columns, over))
         lines += ["", "Median ratio [lower..upper quartile], and the added time of one operation."]
-        if not options.only:
+        if not options.only and not options.enforced:
             progress("session start, idle daemon")
             run, clients = bench.session_start()
             lines += ["", f"- session start: {run:.1f} ms, two client starts {clients:.1f} ms (budget: 20 ms more)"]
@@ -292,7 +310,7 @@ def main():
             lines.append(f"- idle daemon: {resident:.1f} MB resident (budget 25), {wake_ups} wake-ups in 10 s (budget 1)")
             if resident > 25:
                 over.append(f"idle daemon: {resident:.1f} MB, budget 25")
-    if not options.only:
+    if not options.only and not options.enforced:
         part_bench(build, "store_bench", "The store", lines)
         part_bench(build, "policy_bench", "Policies", lines)
         part_bench(build, "network_bench", "Network rules of 1,000 sessions", lines)

@@ -18,6 +18,8 @@ class Workload:
     operations: int = 0                          # of a micro benchmark: added time per operation is reported
     inside: float = 1.05                         # budgets: in a session, and outside of one
     outside: float = 1.01
+    enforced: float = 0                          # under a policy; 0 = as inside
+    reads: bool = False                          # own files only, and writes nothing
 
 
 @dataclass(frozen=True)
@@ -146,11 +148,11 @@ class Part{n}(unittest.TestCase):
 
     def make_git_log(self):
         return Workload("git-log", f"git log -p, {self.size.commits} commits", ["git", "--no-pager", "log", "-p", "-n", "60"],
-                        self.repository())
+                        self.repository(), reads=True)
 
     def make_grep(self):
         return Workload("grep", f"grep -r, {self.size.files} files, 5 ×",
-                        ["sh", "-c", "for i in 1 2 3 4 5; do grep -rc 'value42 ' .; done"], self.repository())
+                        ["sh", "-c", "for i in 1 2 3 4 5; do grep -rc 'value42 ' .; done"], self.repository(), reads=True)
 
     def make_build(self):
         return Workload("build", f"make -j2, {self.size.sources} C files", ["make", "-s", "-j2"], self.c_project(),
@@ -168,7 +170,7 @@ class Part{n}(unittest.TestCase):
         tarballs = [f"../bench-{n}-1.0.0.tgz" for n in range(self.size.packages)]
         return Workload("npm-install", f"npm install --offline, {self.size.packages} local packages",
                         ["npm", "install", "--offline", "--no-audit", "--no-fund", "--silent", "--no-save", *tarballs],
-                        self.npm_project() / "app", before=["rm", "-rf", "node_modules"])
+                        self.npm_project() / "app", before=["rm", "-rf", "node_modules"], enforced=1.15)
 
     def make_true_loop(self):
         script = f"i=0; while [ $i -lt {self.size.loop} ]; do /bin/true; i=$((i+1)); done"
@@ -178,6 +180,7 @@ class Part{n}(unittest.TestCase):
     def micro(self, name, what, program, count, *argv, **budgets):
         count = int(count * self.size.scale)
         folder = self.folder("micro")
+        (folder / "own").touch()
         self.hand_over(folder)
         return Workload(name, f"{what}, {count} ×", [str(self.programs / program), str(count), *map(str, argv)], folder,
                         operations=count, **{"inside": 1.10, **budgets})
@@ -187,6 +190,9 @@ class Part{n}(unittest.TestCase):
 
     def make_open_close(self):
         return self.micro("open-close", "open for reading + close", "open_close", 200_000, "/etc/hostname", "read")
+
+    def make_open_own(self):
+        return self.micro("open-own", "open of an own file for reading + close", "open_close", 20_000, "own", "read", reads=True)
 
     def make_open_write(self):
         return self.micro("open-write", "open for writing + close", "open_close", 20_000, "written", "write", inside=0)
@@ -199,4 +205,4 @@ class Part{n}(unittest.TestCase):
 
 
 NAMES = ["git-status", "git-log", "grep", "build", "python-tests", "npm-install", "true-loop", "fork-exec", "open-close",
-         "open-write", "connect", "getppid"]
+         "open-own", "open-write", "connect", "getppid"]
