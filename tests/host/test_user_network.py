@@ -1,8 +1,10 @@
 """What a policy denies on the network below agentmond --user, as programs see it and as it is stored."""
 import contextlib
+import json
 import os
 import pathlib
 import socket
+import subprocess
 import threading
 import time
 
@@ -638,3 +640,108 @@ print(out)
 """
     out, _, result = run(shared, python(code, shared.socket), policy(work, HEAD + NOT_THREE))
     assert out in (["[b'']"], ["['ConnectionResetError']"]), result
+
+
+def test_a_thread_with_descriptors_of_its_own_is_judged_by_these(shared, work, cc, server):
+    here = server("127.0.0.2", "127.0.0.3")
+    program = cc("unshared", r"""
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+static int port, s;
+static void try(const char *address) {
+  struct sockaddr_in to = {AF_INET, htons(port)};
+  inet_pton(AF_INET, address, &to.sin_addr);
+  printf("%s ", connect(s, (void *)&to, sizeof(to)) ? strerrorname_np(errno) : "done");
+}
+static void *own(void *arg) {
+  if (unshare(CLONE_FILES)) return 0;
+  int other = socket(AF_INET, SOCK_STREAM, 0);
+  dup2(other, s); /* in this thread the number means another socket */
+  try("127.0.0.2");
+  dup2(socket(AF_INET, SOCK_STREAM, 0), s);
+  try("127.0.0.3");
+}
+int main(int argc, char **argv) {
+  port = atoi(argv[1]);
+  s = socket(AF_UNIX, SOCK_STREAM, 0);
+  pthread_t t;
+  pthread_create(&t, 0, own, 0);
+  pthread_join(t, 0);
+  try("127.0.0.2");
+}
+""")
+    out, rows, result = run(shared, [program, str(here.port)], policy(work, HEAD + NOT_THREE))
+    # Before Linux 6.9 such a thread's sockets cannot be taken.
+    assert out[1] == "EPERM" and out[2] == "EINVAL" and out[0] in ("done", "EPERM"), result
+    assert run(shared, [program, str(here.port)])[0] == ["done", "done", "EINVAL"]  # the control
+
+
+def test_a_connect_that_waits_for_a_daemon_that_dies_is_denied(own, work, python, full):
+    code = """
+import errno, os, socket, sys
+f = os.open("last", os.O_RDWR | os.O_CREAT)
+os.pwrite(f, b"waits ", 0)
+e = socket.socket().connect_ex(("127.0.0.2", int(sys.argv[1])))
+os.pwrite(f, errno.errorcode[e].encode(), 0)
+"""
+    with own.running("waits", *python(code, full), options=policy(work, HEAD + NOT_THREE), cwd=work):
+        wait_until(lambda: connecting(own) == 1, 20, "it waits")
+        own.kill()
+        wait_until(lambda: (last(work) or "").startswith("EPERM"), 30, f"it is denied: {last(work)}")
+        own.start()
+
+
+def test_a_caller_that_is_killed_leaves_nothing(shared, work, python, full):
+    code = """
+import os, signal, socket, sys
+pids = []
+for i in range(8):
+    p = os.fork()
+    if p == 0:
+        socket.socket().connect(("127.0.0.2", int(sys.argv[1])))
+        os._exit(0)
+    pids.append(p)
+sys.stdin.read()
+for p in pids:
+    os.kill(p, signal.SIGKILL)
+print(*(os.waitpid(p, 0)[1] for p in pids))
+"""
+    reads, writes = os.pipe()
+    words = shared.words("run", "--user", "--name", "killed", *policy(work, HEAD + NOT_THREE), "--", *python(code, full))
+    with subprocess.Popen(words, env=shared.env(), stdin=reads, stdout=subprocess.PIPE) as process:
+        os.close(reads)
+        wait_until(lambda: connecting(shared) == 8, 20, "they wait")
+        os.close(writes)
+        out, _ = process.communicate(timeout=20)
+    assert out.split() == [b"9"] * 8
+    wait_until(lambda: connecting(shared) == 0, 10, "no call is being made")
+
+
+def test_a_client_inside_of_a_judged_session_is_an_agent(shared, work):
+    agentmon = str(shared.bin / "agentmon")
+    denies = policy(work, HEAD + NOT_THREE)
+    shown = shared.run("inside-judged", agentmon, "session", "show", "--user", "--json", options=denies)
+    assert shown.status == 0 and json.loads(shown.out)["name"] == "inside-judged", shown
+    nested = shared.run("inside-judged2", agentmon, "run", "--user", "--", "true", options=denies)
+    assert nested.status == 125 and b"inside a session" in nested.err, nested
+
+
+def test_names_are_looked_up_as_bare(shared, work, python):
+    code = """
+import socket
+for name in ("localhost", "127.0.0.2", "no-such-name.invalid"):
+    try:
+        print(sorted({a[4][0] for a in socket.getaddrinfo(name, 80)})[-1])
+    except OSError as e:
+        print(e.errno)
+"""
+    free = run(shared, python(code))[0]
+    assert run(shared, python(code), policy(work, HEAD + NOT_THREE))[0] == free and free[1] == "127.0.0.2"
