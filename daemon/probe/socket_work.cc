@@ -26,8 +26,9 @@ namespace agentmon {
 namespace {
 
 constexpr int kRestart = 512;  // ERESTARTSYS: EINTR, or the call anew, as the signal's handler has it
-constexpr uint64_t kMessagesMost = 1024;                     // UIO_MAXIOV: sendmmsg(2) looks at no more
-constexpr int kRetOpts = 7, kRouting = 57, kOldRouting = 5;  // IP_RETOPTS, IPV6_RTHDR, IPV6_2292RTHDR
+constexpr uint64_t kMessagesMost = 1024;  // UIO_MAXIOV: sendmmsg(2) looks at no more
+// IP_RETOPTS, IPV6_RTHDR, IPV6_2292RTHDR, IPV6_2292PKTINFO
+constexpr int kRetOpts = 7, kRouting = 57, kOldRouting = 5, kOldInfo = 2;
 
 int64_t OrErrno(ssize_t result) { return result < 0 ? -int64_t{errno} : result; }
 
@@ -40,6 +41,22 @@ bool IsEstablished(int socket) {
 
 // Of an attempt that was told before.
 bool IsNoAttempt(int error) { return error == EALREADY || error == EISCONN; }
+
+// Control data that leads a packet elsewhere: by a route, or out by a device.
+bool LeadsAway(const cmsghdr* part) {
+  int device = 0;
+  if (part->cmsg_level == IPPROTO_IP) {
+    if (part->cmsg_type == kRetOpts) return true;
+    if (part->cmsg_type != IP_PKTINFO || part->cmsg_len < CMSG_LEN(sizeof(in_pktinfo))) return false;
+    std::memcpy(&device, CMSG_DATA(part) + offsetof(in_pktinfo, ipi_ifindex), sizeof(device));
+  } else if (part->cmsg_level == IPPROTO_IPV6) {
+    if (part->cmsg_type == kRouting || part->cmsg_type == kOldRouting) return true;
+    const bool info = part->cmsg_type == IPV6_PKTINFO || part->cmsg_type == kOldInfo;
+    if (!info || part->cmsg_len < CMSG_LEN(sizeof(in6_pktinfo))) return false;
+    std::memcpy(&device, CMSG_DATA(part) + offsetof(in6_pktinfo, ipi6_ifindex), sizeof(device));
+  }
+  return device != 0;
+}
 
 }  // namespace
 
@@ -184,7 +201,11 @@ int SocketWork::Judge(bool connects) {
   }
   const Destination to = DestinationOf(socket_, begins, message_.name);
   if (to.kind == Destination::Kind::kInvalid) return to.error;
-  if (to.kind == Destination::Kind::kNowhere) return 0;
+  if (to.kind == Destination::Kind::kNowhere) {
+    // As the kernel takes it, and would not on a socket that is made an IPv4 one meanwhile (IPV6_ADDRFORM).
+    if (call_.act != SocketAct::kConnect) message_.has_name = false;
+    return 0;
+  }
   Event event = DescribeDestination(socket_, to, begins ? v1::CONNECT : v1::SEND);
   Gate::Answer answer = listener_->gate->Network(
       begins ? policy::NetworkOp::kConnect : policy::NetworkOp::kSend, to.address, to.port, to.protocol);
@@ -220,25 +241,20 @@ int SocketWork::CannotCarry(const char* what) {
                                     absl::StrCat(what, " cannot be carried over by who judges the call")));
 }
 
-// Control data that leads a packet elsewhere; descriptors are the caller's numbers.
+// Descriptors are the caller's numbers.
 int SocketWork::TakeControl() {
   msghdr head{};
   head.msg_control = message_.control.data();
   head.msg_controllen = message_.control.size();
   for (cmsghdr* part = CMSG_FIRSTHDR(&head); part != nullptr; part = CMSG_NXTHDR(&head, part)) {
-    if (part->cmsg_len < sizeof(cmsghdr)) return EINVAL;
-    const bool routes =
-        (part->cmsg_level == IPPROTO_IP && part->cmsg_type == kRetOpts) ||
-        (part->cmsg_level == IPPROTO_IPV6 && (part->cmsg_type == kRouting || part->cmsg_type == kOldRouting));
-    if (routes) return CannotCarry("a route of the message's own");
+    const auto at = static_cast<size_t>(reinterpret_cast<const char*>(part) - message_.control.data());
+    if (part->cmsg_len < sizeof(cmsghdr) || part->cmsg_len > message_.control.size() - at) return EINVAL;
+    if (LeadsAway(part)) return CannotCarry("a route or device of the message's own");
     if (part->cmsg_level != SOL_SOCKET) continue;
     if (part->cmsg_type == SCM_CREDENTIALS) return CannotCarry("SCM_CREDENTIALS");
     if (part->cmsg_type != SCM_RIGHTS) continue;
-    const auto* end =
-        reinterpret_cast<const unsigned char*>(message_.control.data()) + message_.control.size();
     unsigned char* data = CMSG_DATA(part);
-    const size_t room = data > end ? 0 : static_cast<size_t>(end - data);
-    const size_t count = std::min(room, part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t i = 0; i < count; ++i) {
       int number;
       std::memcpy(&number, data + i * sizeof(int), sizeof(int));

@@ -4,6 +4,7 @@
 #include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -59,26 +60,28 @@ bool Asks(const FilterPlan& plan, const SocketCall& call) {
   return plan.ask_network && (call.act == SocketAct::kConnect || call.act == SocketAct::kSendTo);
 }
 
-// What would lead past who judges the calls above, where nobody else does: routes of a socket's own, calls
-// whose arguments are in memory, and processes that share their descriptors without being threads, so that
-// one of them may put another socket in the place of the one that was looked at.
+constexpr RefusedCall SetOption(uint32_t level, uint32_t option) {
+  return {"setsockopt",
+          CallFamily::kSockets,
+          EPERM,
+          {{ArgTest::Op::kEqual, 1, level}, {ArgTest::Op::kEqual, 2, option}}};
+}
+
+constexpr uint32_t kIpUnicastInterface = 50, kIpv6UnicastInterface = 76;  // <linux/in.h>, <linux/in6.h>
+
+// What would lead past who judges the calls above, where nobody else does: routes and devices of a socket's
+// own, calls whose arguments are in memory, and processes that share their descriptors without being threads,
+// so that one of them may put another socket in the place of the one that was looked at.
 constexpr RefusedCall kPastTheJudge[] = {
-    {"setsockopt",
-     CallFamily::kSockets,
-     EPERM,
-     {{ArgTest::Op::kEqual, 1, IPPROTO_IP}, {ArgTest::Op::kEqual, 2, IP_OPTIONS}}},
-    {"setsockopt",
-     CallFamily::kSockets,
-     EPERM,
-     {{ArgTest::Op::kEqual, 1, IPPROTO_IPV6}, {ArgTest::Op::kEqual, 2, IPV6_RTHDR}}},
-    {"setsockopt",
-     CallFamily::kSockets,
-     EPERM,
-     {{ArgTest::Op::kEqual, 1, IPPROTO_IPV6}, {ArgTest::Op::kEqual, 2, IPV6_2292RTHDR}}},
-    {"setsockopt",
-     CallFamily::kSockets,
-     EPERM,
-     {{ArgTest::Op::kEqual, 1, IPPROTO_IPV6}, {ArgTest::Op::kEqual, 2, IPV6_2292PKTOPTIONS}}},
+    SetOption(IPPROTO_IP, IP_OPTIONS),
+    SetOption(IPPROTO_IP, kIpUnicastInterface),
+    SetOption(IPPROTO_IPV6, IPV6_RTHDR),
+    SetOption(IPPROTO_IPV6, IPV6_2292RTHDR),
+    SetOption(IPPROTO_IPV6, IPV6_2292PKTOPTIONS),
+    SetOption(IPPROTO_IPV6, IPV6_PKTINFO),
+    SetOption(IPPROTO_IPV6, kIpv6UnicastInterface),
+    SetOption(SOL_SOCKET, SO_BINDTODEVICE),
+    SetOption(SOL_SOCKET, SO_BINDTOIFINDEX),
     {"socketcall", CallFamily::kSockets},
     {"clone",
      CallFamily::kSockets,

@@ -202,7 +202,9 @@ TEST_CASE("where the network is judged by calls, all sends are asked and nothing
     CHECK(answer(judged, number, {}) == SECCOMP_RET_USER_NOTIF);
   }
   const uint32_t refused = SECCOMP_RET_ERRNO | EPERM;
-  for (const auto& [level, option] : {std::pair(IPPROTO_IP, IP_OPTIONS), {IPPROTO_IPV6, IPV6_RTHDR}}) {
+  for (const auto& [level, option] : {std::pair<int, int>(IPPROTO_IP, IP_OPTIONS),
+                                      {IPPROTO_IPV6, IPV6_RTHDR},
+                                      {SOL_SOCKET, SO_BINDTODEVICE}}) {
     const std::initializer_list<uint64_t> args = {3, static_cast<uint64_t>(level),
                                                   static_cast<uint64_t>(option)};
     CHECK(answer(told, SYS_setsockopt, args) == SECCOMP_RET_ALLOW);
