@@ -1,5 +1,6 @@
 """What a policy denies on the network below agentmond --user, as programs see it and as it is stored."""
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -76,15 +77,26 @@ class Server:
     """TCP and UDP on one port of each address, outside of every session."""
 
     def __init__(self, *addresses):
-        self.port, self.sockets, self.reached = 0, [], 0
-        for address in addresses:
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            tcp = socket.create_server((address, self.port), family=family, backlog=512)
-            self.port = tcp.getsockname()[1]
-            udp = socket.socket(family, socket.SOCK_DGRAM)
-            udp.bind((address, self.port))
-            self.sockets += [tcp, udp]
+        self.reached = 0
+        while True:  # a port that is free on all of them
+            self.port, self.sockets = 0, []
+            try:
+                for address in addresses:
+                    self.bind(address)
+                break
+            except OSError as error:
+                self.close()
+                if error.errno != errno.EADDRINUSE:
+                    raise
+        for tcp in self.sockets[::2]:
             threading.Thread(target=self.serve, args=(tcp,), daemon=True).start()
+
+    def bind(self, address):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.sockets.append(socket.create_server((address, self.port), family=family, backlog=512))
+        self.port = self.sockets[-1].getsockname()[1]
+        self.sockets.append(socket.socket(family, socket.SOCK_DGRAM))
+        self.sockets[-1].bind((address, self.port))
 
     def serve(self, tcp):
         with contextlib.suppress(OSError):
