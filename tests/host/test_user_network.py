@@ -12,7 +12,7 @@ import time
 import pytest
 
 from harness import one, select, wait_until
-from user_daemon import ALLOW, HEAD, UserDaemon, policy
+from test_user_daemon import ALLOW, HEAD, UserDaemon, policy
 
 NOT_THREE = "network_rules: [{name: not-three, cidrs: [127.0.0.3], decision: deny, message: 'not {{.RemoteAddr}}'}]\n"
 NOT_SIX = "network_rules: [{name: not-six, cidrs: ['::1/128'], decision: deny}]\n"
