@@ -15,7 +15,6 @@ from harness import one, select, wait_until
 from test_user_daemon import ALLOW, HEAD, UserDaemon, policy
 
 NOT_THREE = "network_rules: [{name: not-three, cidrs: [127.0.0.3], decision: deny, message: 'not {{.RemoteAddr}}'}]\n"
-NOT_SIX = "network_rules: [{name: not-six, cidrs: ['::1/128'], decision: deny}]\n"
 ONLY_TWO = f"version: 1\nname: p\nposture: enforce\n{ALLOW.replace('network: allow', 'network: deny')}"
 ONLY_TWO += "network_rules: [{name: only-two, cidrs: [127.0.0.2], decision: allow}]\n"
 CONNECT = {"x86_64": 42, "aarch64": 203}[os.uname().machine]  # its number
