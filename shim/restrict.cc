@@ -56,7 +56,9 @@ absl::StatusOr<CallFamilies> FamiliesOf(const v1::ShimPlan& plan) {
 absl::Status Filter(const v1::AttachResponse& response, const CallFamilies& refuse, Restricted& restricted) {
   restricted.no_listener = "not asked for";
   if (response.notify()) {
-    auto listener = InstallNotifyFilter(refuse, response.plan().ask_exec(), response.plan().ask_unix());
+    const v1::ShimPlan& plan = response.plan();
+    auto listener = InstallNotifyFilter(
+        {refuse, true, plan.ask_exec(), plan.ask_unix(), plan.ask_network(), plan.judge_network()});
     if (listener.ok()) {
       restricted.listener = *std::move(listener);
       return absl::OkStatus();

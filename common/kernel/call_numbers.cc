@@ -28,8 +28,9 @@ struct NewCall {
 constexpr NewCall kNewCalls[] = {{"fchmodat2", kFchmodat2Number}, {"open_tree_attr", 467}};
 
 // The 32-bit x86 calls that libseccomp gives numbers of its own, because socketcall(2) can make them too.
-constexpr NewCall kX86SocketCalls[] = {{"socket", 359}, {"socketpair", 360}, {"connect", 362},
-                                       {"sendto", 369}, {"sendmsg", 370},    {"sendmmsg", 345}};
+constexpr NewCall kX86SocketCalls[] = {{"socket", 359},    {"socketpair", 360}, {"connect", 362},
+                                       {"sendto", 369},    {"sendmsg", 370},    {"sendmmsg", 345},
+                                       {"setsockopt", 366}};
 
 }  // namespace
 

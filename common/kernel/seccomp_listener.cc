@@ -56,9 +56,10 @@ bool ContinueNotify(int listener, uint64_t id) {
   return Send(listener, &response);
 }
 
-bool AnswerNotify(int listener, uint64_t id, int error) {
+bool AnswerNotify(int listener, uint64_t id, int error, int64_t value) {
   seccomp_notif_resp response{};
   response.id = id;
+  response.val = value;
   response.error = -error;
   return Send(listener, &response);
 }

@@ -29,8 +29,8 @@ ReceiveResult ReceiveNotify(int listener, seccomp_notif* request);
 // the caller is gone, or somebody else answered.
 bool ContinueNotify(int listener, uint64_t id);
 
-// The call is not made; the program sees errno `error`, or 0. False as above.
-bool AnswerNotify(int listener, uint64_t id, int error);
+// The call is not made; the program sees errno `error`, or `value`. False as above.
+bool AnswerNotify(int listener, uint64_t id, int error, int64_t value = 0);
 
 // False when the caller is gone: what was read from its memory since may be another process's.
 bool NotifyIdValid(int listener, uint64_t id);

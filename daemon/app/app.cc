@@ -180,6 +180,7 @@ absl::Status App::StartSessions() {
       config_.policies);
   policies_->LoadAtStart();
   policies_->SetJudgesConnects(observation_->network_gate() != nullptr);
+  policies_->SetJudgesNetworkCalls(options_.user);
   SessionLimits limits;
   limits.sessions_per_uid = config_.sessions_per_uid;
   limits.refuse_missing_limits = config_.refuse_missing_limits;

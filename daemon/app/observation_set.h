@@ -146,6 +146,7 @@ class ObservationSet : public Observation {
   Unseen unseen_;
   AnswerProgress answers_;
   bool holder_lost_ = false;
+  bool asks_sockets_ = false;  // nobody stands behind calls that name a socket
   bool keep_earlier_ = false;  // a session could not be taken over from its last daemon's programs
   std::map<uint64_t, std::shared_ptr<Gate>> gates_;             // of sessions whose calls are asked
   std::map<uint64_t, std::pair<UniqueFd, LossAction>> losses_;  // directories of cgroups: for the next holder

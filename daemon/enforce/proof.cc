@@ -37,7 +37,7 @@ absl::string_view MechanismOf(const v1::Canary& canary) {
       return canary.control() == kLsmUnixControl ? "bpf_lsm" : "notify, cgroup_bpf";
     case v1::Canary::CONNECT:
     case v1::Canary::SEND:
-      return "cgroup_bpf";
+      return canary.control() == kNetworkCallsControl ? "seccomp" : "cgroup_bpf";
     default:
       return "";
   }

@@ -151,10 +151,10 @@ void PlanCanaries(const policy::Snapshot& snapshot, const ShimPlanOptions& optio
     read->set_subject(options.canary_file);
     read->add_errors(EPERM);
   }
-  if (options.network_backend) {
+  if (options.network_backend || options.network_calls) {
     for (const auto act : {v1::Canary::CONNECT, v1::Canary::SEND}) {
       v1::Canary* connect = plan.add_canaries();
-      connect->set_control("network");
+      connect->set_control(options.network_backend ? "network" : kNetworkCallsControl);
       connect->set_act(act);
       connect->set_subject(absl::StrCat(policy::kCanaryAddress, ":", policy::kCanaryPort));
       connect->add_errors(EPERM);
@@ -208,6 +208,7 @@ v1::ShimPlan MakeShimPlan(const policy::Snapshot& snapshot, const ShimPlanOption
       ((options.fanotify_backend || options.broker_alone) && options.landlock_abi >= kLandlockReferAbi) ||
       (options.landlock_abi >= kLandlockScopeAbi && DeniesSignalsOut(snapshot)));
   plan.set_ask_unix(options.unix_backend && StopsUnixSockets(snapshot));
+  plan.set_judge_network(options.network_calls);
   PlanCalls(snapshot, options, plan);
   PlanCanaries(snapshot, options, plan);
   return plan;

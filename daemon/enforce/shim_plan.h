@@ -17,6 +17,9 @@ constexpr char kLsmUnixControl[] = "lsm_unix";
 // And signals to processes outside of the session.
 constexpr char kLsmSignalControl[] = "lsm_signal";
 
+// The control that connects and sends are judged where they are asked, and made by who judges them.
+constexpr char kNetworkCallsControl[] = "network_calls";
+
 // The control that calls on unix sockets are judged, and that none passes unjudged.
 constexpr char kUnixControl[] = "unix";
 // Of these sockets the first is stopped by who judges, the others are let go unjudged, for the kernel to
@@ -35,6 +38,7 @@ struct ShimPlanOptions {
   int landlock_abi = 0;           // of this kernel
   std::string canary_file = "";   // one that no session may open and everybody else may read; may be empty
   bool network_backend = false;   // the kernel judges connects by the session's policy
+  bool network_calls = false;     // or who is asked before each call does
   bool lsm_sockets = false;       // they judge unix sockets as well
   bool lsm_signals = false;       // and signals, and there is a process outside whom one would reach
   std::string lsm_canary_file = "";  // the same; these programs let the first one through

@@ -258,9 +258,10 @@ absl::Status HolderClient::AddGroup(uint64_t cgroup_id, int group) {
   return WithContext(SendHolderMessage(connection_.get(), message, group), "give the group to the holder");
 }
 
-absl::Status HolderClient::Add(uint64_t cgroup_id, int listener, bool closed) {
-  const HolderMessage message{
-      .type = HolderMessageType::kAdd, .cgroup_id = cgroup_id, .count = closed ? uint64_t{1} : uint64_t{0}};
+absl::Status HolderClient::Add(uint64_t cgroup_id, int listener, bool closed, bool sockets_closed) {
+  const HolderMessage message{.type = HolderMessageType::kAdd,
+                              .cgroup_id = cgroup_id,
+                              .count = (closed ? kClosed : 0) | (sockets_closed ? kSocketsClosed : 0)};
   return WithContext(SendHolderMessage(connection_.get(), message, listener),
                      "give the listener to the holder");
 }

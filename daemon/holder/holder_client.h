@@ -42,7 +42,7 @@ class HolderClient {
 
   // Gives the holder a duplicate. Before the listener is served, or a crash loses it.
   // closed: without a daemon its calls fail.
-  absl::Status Add(uint64_t cgroup_id, int listener, bool closed);
+  absl::Status Add(uint64_t cgroup_id, int listener, bool closed, bool sockets_closed = false);
   // The same for a group that asks: without a daemon its answers are no.
   absl::Status AddGroup(uint64_t cgroup_id, int group);
   // What becomes of the session of this cgroup when no daemon comes. Unimplemented when the holder is one of

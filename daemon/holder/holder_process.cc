@@ -179,7 +179,7 @@ void HolderProcess::OnDaemonMessage() {
   if (!received.ok()) return OnDaemonGone();
   const uint64_t cgroup_id = received->message.cgroup_id;
   if (received->message.type == HolderMessageType::kAdd && received->fd.valid()) {
-    Hold(cgroup_id, std::move(received->fd), Server::kDaemon, received->message.count != 0);
+    Hold(cgroup_id, std::move(received->fd), Server::kDaemon, received->message.count);
   } else if (received->message.type == HolderMessageType::kAddGroup && received->fd.valid()) {
     HoldGroup(cgroup_id, std::move(received->fd));
   } else if (received->message.type == HolderMessageType::kOnLoss && received->fd.valid()) {
@@ -209,8 +209,7 @@ void HolderProcess::OnDaemonGone() {
     auto received = ReceiveHolderMessage(daemon_.get());
     if (!received.ok()) break;
     if (received->message.type == HolderMessageType::kAdd) {
-      Hold(received->message.cgroup_id, std::move(received->fd), Server::kHolder,
-           received->message.count != 0);
+      Hold(received->message.cgroup_id, std::move(received->fd), Server::kHolder, received->message.count);
     } else if (received->message.type == HolderMessageType::kAddGroup) {
       HoldGroup(received->message.cgroup_id, std::move(received->fd));
     } else if (received->message.type == HolderMessageType::kOnLoss && received->fd.valid()) {
@@ -325,10 +324,11 @@ void HolderProcess::DenyGroup(int group) {
   }
 }
 
-void HolderProcess::Hold(uint64_t cgroup_id, UniqueFd listener, Server server, bool closed) {
+void HolderProcess::Hold(uint64_t cgroup_id, UniqueFd listener, Server server, uint64_t closed) {
   DropListener(cgroup_id);
   Held& held = listeners_[cgroup_id];
-  held.closed = closed;
+  held.closed = closed != 0;
+  held.sockets_closed = (closed & kSocketsClosed) != 0;
   held.fd = std::move(listener);
   Watch(epoll_.get(), EPOLL_CTL_ADD, held.fd.get(), 0, cgroup_id);
   Serve(cgroup_id, held, server);
@@ -391,12 +391,13 @@ void HolderProcess::Answer(Held& held) {
   }
 }
 
-// Behind calls that name a socket stands the kernel, which refuses those on unix sockets that nobody has
-// judged.
+// Behind calls that name a socket stands the kernel as a rule, which refuses those on unix sockets that
+// nobody has judged.
 bool HolderProcess::AnswerOne(const Held& held, const seccomp_notif& request) const {
-  const bool goes_on = !held.closed || calls_.FindSocket(request.data.arch, request.data.nr) != nullptr;
-  return goes_on ? ContinueNotify(held.fd.get(), request.id)
-                 : AnswerNotify(held.fd.get(), request.id, EACCES);
+  const bool names_socket = calls_.FindSocket(request.data.arch, request.data.nr) != nullptr;
+  if (!held.closed || (names_socket && !held.sockets_closed))
+    return ContinueNotify(held.fd.get(), request.id);
+  return AnswerNotify(held.fd.get(), request.id, names_socket ? EPERM : EACCES);
 }
 
 void HolderProcess::StartWatching(uint64_t cgroup_id, Held& held) {

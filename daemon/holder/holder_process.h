@@ -40,12 +40,13 @@ class HolderProcess {
   struct Held {
     UniqueFd fd;
     Server server = Server::kHolder;
-    bool closed = false;    // its calls fail where nobody has judged them
-    uint64_t answered = 0;  // requests that no daemon saw, nor has been told of
-    bool watched = false;   // else nothing is asked of it, and the rest means nothing
-    uint64_t turns = 0;     // at the last look
-    int waited = 0;         // looks that found a request and no turn of the daemon
-    int quiet = 0;          // looks that found nothing
+    bool closed = false;          // its calls fail where nobody has judged them
+    bool sockets_closed = false;  // also those that name a socket
+    uint64_t answered = 0;        // requests that no daemon saw, nor has been told of
+    bool watched = false;         // else nothing is asked of it, and the rest means nothing
+    uint64_t turns = 0;           // at the last look
+    int waited = 0;               // looks that found a request and no turn of the daemon
+    int quiet = 0;                // looks that found nothing
   };
 
   // A fanotify group whose questions must be answered.
@@ -72,7 +73,7 @@ class HolderProcess {
   void Take(uint64_t cgroup_id);
   void DropNewcomer();
 
-  void Hold(uint64_t cgroup_id, UniqueFd listener, Server server, bool closed);
+  void Hold(uint64_t cgroup_id, UniqueFd listener, Server server, uint64_t closed);
   void HoldGroup(uint64_t cgroup_id, UniqueFd group);
   void SetLossAction(UniqueFd directory, uint64_t action);
   // Answers no to what the lost daemon had read of a group and not answered.

@@ -13,7 +13,8 @@
 //                                           what becomes of it when no daemon comes; kRemove is for this too
 //   daemon  kAdd(cgroup, closed) + descriptor, kAddGroup(cgroup) + descriptor, kRemove(cgroup)
 //                                           at any time later; what is added, the daemon serves. closed = 1:
-//                                           nothing of it may go on unjudged, and kRemove is for both
+//                                           nothing of it may go on unjudged but calls that name a socket,
+//                                           which the kernel judges; 3: nor these. kRemove is for both
 //   holder  kLost(cgroup, count)            answered in the place of a daemon that does not come to it
 #pragma once
 
@@ -53,6 +54,7 @@ struct HolderMessage {
   uint64_t count = 0;
 };
 static_assert(sizeof(HolderMessage) == 24);
+inline constexpr uint64_t kClosed = 1, kSocketsClosed = 2;  // bits of kAdd's count
 
 struct ReceivedMessage {
   HolderMessage message;

@@ -19,6 +19,7 @@ constexpr char kLsmUnix[] = "lsm_unix";  // the same
 constexpr char kLsmChange[] = "lsm_change";
 constexpr char kLsmSignal[] = "lsm_signal";
 constexpr char kUnix[] = "unix";
+constexpr char kNetworkCalls[] = "network_calls";
 constexpr char kLimits[] = "resource_limits.";  // the key follows
 
 using policy::RuleKind;
@@ -204,6 +205,7 @@ class Lister {
       return {How::NONE, "", "only addresses are judged, and which name led to one is not known"};
     if (means_.controls.count("network") != 0)
       return {How::KERNEL, by_name ? "cgroup_bpf, resolver" : "cgroup_bpf", ""};
+    if (means_.controls.count(kNetworkCalls) != 0) return {How::KERNEL, "seccomp", ""};
     return Observed(v1::NETWORK, "network");
   }
   void Add(absl::string_view rule, policy::Position at, const Means& means) {

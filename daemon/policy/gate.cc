@@ -149,6 +149,17 @@ Gate::Answer Gate::Unix(uint32_t operation, absl::string_view path) {
   return Judge(*policy_->Get(), policy::UnixSubject(operation, path));
 }
 
+Gate::Answer Gate::Network(policy::NetworkOp operation, const policy::Address& address, uint16_t port,
+                           uint8_t protocol) {
+  constexpr uint8_t kLoopback[] = {127, 0, 0, 1};
+  if (port != 0 && port == proxy_port_ && protocol == policy::kTcp &&
+      policy::Reached(address) == policy::FromBytes4(kLoopback))
+    return Answer();
+  policy::Subject subject = policy::ConnectSubject(address, port, protocol);
+  subject.network_op = operation;
+  return Judge(*policy_->Get(), subject);
+}
+
 std::shared_ptr<const ProgramCopies> Gate::Programs() {
   std::shared_ptr<const policy::Snapshot> snapshot = policy_->Get();
   absl::MutexLock lock(&mutex_);

@@ -50,6 +50,9 @@ class Gate {
               pid_t tgid);
   // operation: a policy::UnixOp. The path of a socket's file, resolved, or "@name".
   Answer Unix(uint32_t operation, absl::string_view path);
+  // protocol: policy::kTcp, kUdp, or 0 for another one. The proxy of the session, on TCP, is never stopped.
+  Answer Network(policy::NetworkOp operation, const policy::Address& address, uint16_t port,
+                 uint8_t protocol);
   // The same of a file that is a copy of the program `original`: a default speaks of the file that it is, so
   // only what rules say of the original counts.
   Answer Copy(absl::string_view exe, absl::string_view original, absl::Span<const absl::string_view> argv,
@@ -75,6 +78,9 @@ class Gate {
   void SetProving(bool proving) { proving_ = proving; }
   bool proving() const { return proving_; }
 
+  // The session's own proxy listens on this port of 127.0.0.1; 0 = none does.
+  void SetProxy(uint16_t port) { proxy_port_ = port; }
+
   // The session's first process is known.
   void SetFirstProcess(pid_t pid);
   // A process of the session opens /dev/ptmx: the terminal that it gets is the session's.
@@ -90,6 +96,7 @@ class Gate {
   const std::vector<gid_t> groups_;
   const bool armed_;
   std::atomic<bool> proving_{false};
+  std::atomic<uint16_t> proxy_port_{0};
   const SystemClock clock_;
   mutable absl::Mutex mutex_;
   TrustedDirectories trusted_ ABSL_GUARDED_BY(mutex_);

@@ -477,6 +477,7 @@ std::vector<v1::RuleEnforcement> Policies::Enforcement(const policy::Snapshot& s
   SessionMeans means{sources, Enforces(snapshot), {"file_read"}};  // of a session that is still to be
   // Processes that are attached have no shim that proves it.
   if (judges_connects_ && sources.count(v1::NOTIFY) != 0) means.controls.insert("network");
+  if (judges_network_calls_ && sources.count(v1::NOTIFY) != 0) means.controls.insert("network_calls");
   if (judges_unix_ && sources.count(v1::NOTIFY) != 0 && sources.count(v1::FANOTIFY) != 0)
     means.controls.insert("unix");
   if (it != sessions_.end()) means = {sources, it->second.gate->armed(), it->second.controls};

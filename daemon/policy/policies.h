@@ -65,6 +65,8 @@ class Policies {
 
   // Whether the kernel of this host can judge connects.
   void SetJudgesConnects(bool judges) { judges_connects_ = judges; }
+  // Or connects and sends are judged where they are asked.
+  void SetJudgesNetworkCalls(bool judges) { judges_network_calls_ = judges; }
   // Whether calls on unix sockets can be judged here.
   void SetJudgesUnix(bool judges) { judges_unix_ = judges; }
   // Whether names are looked up for sessions, so that it is known which name an address stands for.
@@ -181,7 +183,7 @@ class Policies {
   std::shared_ptr<Round> round_;  // under way
   std::vector<Done<v1::ReloadPoliciesResponse>> waiting_;
   bool again_ = false;
-  bool judges_connects_ = false, judges_names_ = false, judges_unix_ = false;
+  bool judges_connects_ = false, judges_network_calls_ = false, judges_names_ = false, judges_unix_ = false;
   bool archive_stale_ = false;  // the last good policies could not be kept
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

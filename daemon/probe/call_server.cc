@@ -25,7 +25,7 @@ NotifyAnswer CallServer::Capture(const Listener& listener, const seccomp_notif& 
   boot_ns_ = clock_.BootNs();
   tid_ = static_cast<pid_t>(request.pid);
   if (const SocketCall* call = deps_.calls.FindSocket(request.data.arch, request.data.nr); call != nullptr)
-    return NameSocket(listener, *call, request);
+    return network_.active() ? Network(listener, *call, request) : NameSocket(listener, *call, request);
   const MediatedCall* call = deps_.calls.Find(request.data.arch, request.data.nr);
   if (call == nullptr) return Refuse(listener, request);
   caller_ = identities_.Find(tid_);
@@ -107,6 +107,20 @@ NotifyAnswer CallServer::NameSocket(const Listener& listener, const SocketCall& 
   }
   if (outcome.stopped) return {false, EACCES};
   return {};
+}
+
+// Of a caller that is gone nothing is told, unless it was performed.
+NotifyAnswer CallServer::Network(const Listener& listener, const SocketCall& call,
+                                 const seccomp_notif& request) {
+  caller_ = identities_.Find(tid_);
+  JudgedNetwork judged = network_.Handle(call, request, listener, caller_, boot_ns_);
+  const bool told = listener.gate == nullptr || !listener.gate->proving();
+  if (judged.answer.later || !told || judged.events.empty()) return judged.answer;
+  if (judged.as_asked && !NotifyIdValid(listener.fd.get(), request.id)) return judged.answer;
+  network_events_ = std::move(judged.events);
+  event_flags_ = judged.as_asked ? AM_F_AS_ASKED : 0;
+  kept_ = Kept::kNetwork;
+  return judged.answer;
 }
 
 NotifyAnswer CallServer::Mediate(const Listener& listener, const MediatedCall& call,
@@ -278,11 +292,20 @@ void CallServer::KeepStop(Event event, v1::Judgement judgement, const char* mech
 
 void CallServer::Finish(const Listener& listener) {
   if (kept_ == Kept::kNothing) return;
-  if (kept_ != Kept::kEvent) return FinishFile(listener);
+  if (kept_ == Kept::kNetwork) {
+    for (const Event& event : network_events_) Push(listener, event);
+  } else if (kept_ == Kept::kEvent) {
+    Push(listener, event_);
+  } else {
+    FinishFile(listener);
+  }
+}
+
+void CallServer::Push(const Listener& listener, const Event& event) {
   deps_.queue->Push(
       EncodeEventRecord({v1::NOTIFY, boot_ns_, listener.cgroup_id, static_cast<uint32_t>(caller_.tgid),
                          static_cast<uint32_t>(tid_), caller_.uid, start_ns_, event_flags_},
-                        event_));
+                        event));
 }
 
 void CallServer::FinishFile(const Listener& listener) {

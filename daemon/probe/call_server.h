@@ -14,6 +14,7 @@
 #include "daemon/probe/exec_verifier.h"
 #include "daemon/probe/file_call.h"
 #include "daemon/probe/file_path.h"
+#include "daemon/probe/network_broker.h"
 #include "daemon/probe/notify_pool.h"
 #include "daemon/probe/open_dedupe.h"
 #include "daemon/probe/record_queue.h"
@@ -29,6 +30,7 @@ struct CallServerDeps {
   std::shared_ptr<ExecPermits> permits;    // may be null
   std::shared_ptr<ExecVerifier> verifier;  // may be null
   UnixMeans unix_means;
+  NetworkMeans network;
   bool tells_execs = false;  // what is let go is told as asked: there is no other source of processes
 };
 
@@ -37,7 +39,8 @@ struct CallServerDeps {
 // they reach; refused calls fail. Whatever cannot be judged fails.
 class CallServer : public NotifyServer {
  public:
-  explicit CallServer(CallServerDeps deps) : deps_(std::move(deps)), unix_broker_(deps_.unix_means) {}
+  explicit CallServer(CallServerDeps deps)
+      : deps_(std::move(deps)), unix_broker_(deps_.unix_means), network_(deps_.network) {}
   NotifyAnswer Capture(const Listener& listener, const seccomp_notif& request) override;
   void Finish(const Listener& listener) override;
   void Lost() override { deps_.queue->CountLost(1); }
@@ -50,11 +53,13 @@ class CallServer : public NotifyServer {
   Gate::Answer JudgePayload(const Listener& listener, const FoundObject& program,
                             absl::Span<const absl::string_view> argv);
   NotifyAnswer NameSocket(const Listener& listener, const SocketCall& call, const seccomp_notif& request);
+  NotifyAnswer Network(const Listener& listener, const SocketCall& call, const seccomp_notif& request);
   void TellExec(const MediatedCall& call, const seccomp_notif& request);
   void KeepExec(const ExecCall& exec, const std::string& asked, const FoundObject& object);
   bool PrepareToAct();
   NotifyAnswer Refuse(const Listener& listener, const seccomp_notif& request);
   void KeepStop(Event event, v1::Judgement judgement, const char* mechanism, int error);
+  void Push(const Listener& listener, const Event& event);
   void FinishFile(const Listener& listener);
 
   const CallServerDeps deps_;
@@ -64,13 +69,15 @@ class CallServer : public NotifyServer {
   PathResolver resolver_;
   FileBroker broker_;
   UnixBroker unix_broker_;
+  NetworkBroker network_;
   bool may_act_ = false, prepared_ = false;
   // Of the request in hand.
-  enum class Kept { kNothing, kCall, kBrokered, kEvent };
+  enum class Kept { kNothing, kCall, kBrokered, kEvent, kNetwork };
   Kept kept_ = Kept::kNothing;
   FileCall call_;
   BrokerResult result_;
   Event event_;
+  std::vector<Event> network_events_;
   uint32_t event_flags_ = 0;  // AM_F_*
   uint64_t start_ns_ = 0;     // of the caller, where the event tells it
   CallerIdentity caller_;

@@ -13,11 +13,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/kernel/seccomp_listener.h"
+#include "daemon/probe/call_waiters.h"
 
 namespace agentmon {
 namespace {
 
 constexpr int kThreadsMax = 64;  // hung ones included
+static_assert(kThreadsMax + CallWaiters::kMost <= kNotifySlots);
 constexpr absl::Duration kGuardTick = absl::Milliseconds(25);
 constexpr absl::Duration kStopWait = absl::Milliseconds(500);
 constexpr int kQuietTicks = 40;   // then the guard sleeps until there is traffic
@@ -190,10 +192,12 @@ void NotifyPool::State::Work(ServingThread& thread, Listener& listener) {
     }
   } catch (...) {
   }
-  if (answer.goes_on) {
+  if (answer.later) {
+    // And has its own slot.
+  } else if (answer.goes_on) {
     ContinueNotify(listener.fd.get(), slot.request.id);
   } else {
-    AnswerNotify(listener.fd.get(), slot.request.id, answer.error);
+    AnswerNotify(listener.fd.get(), slot.request.id, answer.error, answer.value);
   }
   slot.cgroup_id.store(0, std::memory_order_release);
   try {

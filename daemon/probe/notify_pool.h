@@ -29,7 +29,7 @@
 
 namespace agentmon {
 
-struct Listener {
+struct Listener : std::enable_shared_from_this<Listener> {
   uint64_t cgroup_id = 0;
   UniqueFd fd;
   size_t lane = 0;
@@ -43,6 +43,8 @@ struct Listener {
 struct NotifyAnswer {
   bool goes_on = true;  // the kernel makes the call
   int error = 0;        // else: what the program sees; 0 = success
+  int64_t value = 0;    // what a successful call returns
+  bool later = false;   // none of these: somebody else answers
 };
 
 // What a pool does with a request. One object per thread, so it may keep caches.

@@ -10,8 +10,11 @@ absl::Status NotifyProbe::Attach(RecordSink& sink) {
   pool.lanes = options_.lanes;
   pool.shared = options_.shared;
   pool.on_gone = options_.on_gone;
-  pool.make_server = [deps = CallServerDeps{calls_, queue_, options_.dedupe, options_.permits,
-                                            options_.verifier, options_.unix_means, options_.tells_execs}] {
+  NetworkMeans network;
+  if (options_.judges_network) network = {std::make_shared<CallWaiters>(options_.shared), queue_};
+  pool.make_server = [deps =
+                          CallServerDeps{calls_, queue_, options_.dedupe, options_.permits, options_.verifier,
+                                         options_.unix_means, network, options_.tells_execs}] {
     return std::make_unique<CallServer>(deps);
   };
   ASSIGN_OR_RETURN(pool_, NotifyPool::Start(std::move(pool)));

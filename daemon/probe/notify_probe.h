@@ -33,6 +33,7 @@ class NotifyProbe : public Probe {
     std::shared_ptr<ExecVerifier> verifier;  // the same; may be null
     UnixMeans unix_means;
     bool tells_execs = false;                                   // nobody else does
+    bool judges_network = false;                                // the same of connects and sends
     std::function<void(uint64_t cgroup_id)> on_gone = nullptr;  // see NotifyPool; any thread
   };
   // Core thread. `core` must outlive the probe.

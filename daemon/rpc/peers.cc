@@ -87,6 +87,11 @@ absl::Status Peers::Place(Caller& caller) const {
   return listeners_ == nullptr ? absl::OkStatus() : PlaceByListener(caller);
 }
 
+bool Peers::IsDaemon(pid_t pid) const {
+  const auto stat = proc_.Stat(pid);
+  return pid == ::getpid() || (stat.ok() && stat->comm == "agentmond");
+}
+
 // Filters are inherited and never lost: a process that is under more of them than this daemon may be in a
 // session, and one that is under no more is in none.
 absl::Status Peers::PlaceByListener(Caller& caller) const {
@@ -109,6 +114,9 @@ absl::StatusOr<UniqueFd> Peers::Admit(UniqueFd connection) {
   if (cred.pid <= 0) return absl::PermissionDeniedError("the peer's process is not visible from here");
   if (listeners_ != nullptr && cred.uid != ::geteuid())
     return absl::PermissionDeniedError(absl::StrCat("uid ", cred.uid, " is not the user of this daemon"));
+  // Such daemons make calls in the place of their sessions' processes.
+  if (listeners_ != nullptr && IsDaemon(cred.pid))
+    return absl::PermissionDeniedError("the peer is a daemon, which is nobody's client");
   ASSIGN_OR_RETURN(PidFd pidfd, PeerPidFd(connection.get(), cred.pid));
   Caller caller;
   caller.pid = cred.pid;

@@ -55,6 +55,7 @@ class Peers {
   absl::Status Place(Caller& caller) const;
 
   absl::Status PlaceByListener(Caller& caller) const;
+  bool IsDaemon(pid_t pid) const;
 
   const SessionCgroups& cgroups_;
   const ProcFs proc_;

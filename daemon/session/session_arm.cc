@@ -34,10 +34,12 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   const bool armed = gate != nullptr && gate->armed();
   options.fanotify_backend = armed && ActiveSources(state->info).count(v1::FANOTIFY) != 0;
   absl::Status judged;
-  if (armed) judged = deps_.observation.JudgeConnects(state->cgroup_id, snapshot);
-  state->judges_connects = options.network_backend = armed && judged.ok();
+  const bool by_calls = IsHeldByListener(*state);
+  if (armed && !by_calls) judged = deps_.observation.JudgeConnects(state->cgroup_id, snapshot);
+  state->judges_connects = options.network_backend = armed && !by_calls && judged.ok();
+  options.network_calls = armed && by_calls;
   state->tries_backstop = state->judges_connects && deps_.observation.BacksUpConnects(state->cgroup_id);
-  options.broker_alone = armed && IsHeldByListener(*state);
+  options.broker_alone = armed && by_calls;
   options.root = root;
   options.keep_privileges = state->keeps_privileges;
   options.landlock_abi = LandlockAbi();
@@ -53,7 +55,8 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   if (!state->keeps_privileges) options.lsm_canary_file = deps_.lsm_canary_file;  // or ProveRules tries it
   state->plan = MakeShimPlan(*snapshot, options);
   // Without a cgroup there is no source of processes but this.
-  state->plan.set_ask_exec((armed && !state->keeps_privileges) || IsHeldByListener(*state));
+  state->plan.set_ask_exec((armed && !state->keeps_privileges) || by_calls);
+  state->plan.set_ask_network(by_calls);
   state->plan.set_give_datagram_socket(state->tries_backstop);
   state->proof_required = RequiresEnforcement(*snapshot);
   state->info.clear_controls();

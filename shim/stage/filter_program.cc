@@ -1,6 +1,10 @@
 #include "shim/stage/filter_program.h"
 
+#include <linux/in6.h>
+#include <linux/sched.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -42,12 +46,49 @@ std::vector<ArgTest> TestsOf(const MediatedCall& call) {
   return {{ArgTest::Op::kAnyBit, call.flags, kMediatedOpenFlags}};
 }
 
-// send(2) is a sendto without an address. One that a 4 GiB boundary makes look like that is refused, as all
-// are that nobody was asked about.
-std::vector<ArgTest> TestsOf(const SocketCall& call) {
-  if (call.act != SocketAct::kSendTo) return {};
-  return {{ArgTest::Op::kNotEqual, call.address, 0}};
+constexpr int8_t kHighHalf = 6;  // added to the position of an argument: its upper half
+
+// send(2) is a sendto without an address.
+std::vector<std::vector<ArgTest>> TestsOf(const SocketCall& call) {
+  if (call.act != SocketAct::kSendTo) return {{}};
+  const auto high = static_cast<int8_t>(call.address + kHighHalf);
+  return {{{ArgTest::Op::kNotEqual, call.address, 0}}, {{ArgTest::Op::kNotEqual, high, 0}}};
 }
+
+bool Asks(const FilterPlan& plan, const SocketCall& call) {
+  if (plan.ask_unix || plan.judge_network) return true;
+  return plan.ask_network && (call.act == SocketAct::kConnect || call.act == SocketAct::kSendTo);
+}
+
+constexpr RefusedCall SetOption(uint32_t level, uint32_t option) {
+  return {"setsockopt",
+          CallFamily::kSockets,
+          EPERM,
+          {{ArgTest::Op::kEqual, 1, level}, {ArgTest::Op::kEqual, 2, option}}};
+}
+
+constexpr uint32_t kIpUnicastInterface = 50, kIpv6UnicastInterface = 76;  // <linux/in.h>, <linux/in6.h>
+
+// What would lead past who judges the calls above, where nobody else does: routes and devices of a socket's
+// own, calls whose arguments are in memory, and processes that share their descriptors without being threads,
+// so that one of them may put another socket in the place of the one that was looked at.
+constexpr RefusedCall kPastTheJudge[] = {
+    SetOption(IPPROTO_IP, IP_OPTIONS),
+    SetOption(IPPROTO_IP, kIpUnicastInterface),
+    SetOption(IPPROTO_IPV6, IPV6_RTHDR),
+    SetOption(IPPROTO_IPV6, IPV6_2292RTHDR),
+    SetOption(IPPROTO_IPV6, IPV6_2292PKTOPTIONS),
+    SetOption(IPPROTO_IPV6, IPV6_PKTINFO),
+    SetOption(IPPROTO_IPV6, kIpv6UnicastInterface),
+    SetOption(SOL_SOCKET, SO_BINDTODEVICE),
+    SetOption(SOL_SOCKET, SO_BINDTOIFINDEX),
+    {"socketcall", CallFamily::kSockets},
+    {"clone",
+     CallFamily::kSockets,
+     EPERM,
+     {{ArgTest::Op::kEqual, 0, CLONE_FILES, CLONE_FILES | CLONE_THREAD}}},
+    {"clone3", CallFamily::kSockets, ENOSYS},
+};
 
 // Numbers of architectures that share their AUDIT_ARCH (x86-64 and x32) never meet.
 std::map<uint32_t, Calls> CollectCalls(const FilterPlan& plan) {
@@ -66,17 +107,23 @@ std::map<uint32_t, Calls> CollectCalls(const FilterPlan& plan) {
       if (call.act == FileAct::kExec && !plan.ask_exec) continue;
       add(call.name, {TestsOf(call), SECCOMP_RET_USER_NOTIF});
     }
-    if (!plan.ask_unix) continue;
-    for (const SocketCall& call : kSocketCalls) add(call.name, {TestsOf(call), SECCOMP_RET_USER_NOTIF});
+    for (const SocketCall& call : kSocketCalls) {
+      if (!Asks(plan, call)) continue;
+      for (auto& tests : TestsOf(call)) add(call.name, {std::move(tests), SECCOMP_RET_USER_NOTIF});
+    }
+    if (!plan.judge_network) continue;
+    for (const RefusedCall& call : kPastTheJudge) add(call.name, {TestsOf(call), RefusalOf(call, false)});
   }
   return archs;
 }
 
-constexpr uint32_t LowHalfOf(int8_t arg) {
+constexpr uint32_t HalfOf(int8_t arg) {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-  return offsetof(seccomp_data, args) + static_cast<uint32_t>(arg) * sizeof(uint64_t);
+  return arg < kHighHalf
+             ? offsetof(seccomp_data, args) + static_cast<uint32_t>(arg) * sizeof(uint64_t)
+             : HalfOf(static_cast<int8_t>(arg - kHighHalf)) + static_cast<uint32_t>(sizeof(uint32_t));
 #else
-#error "the low half of an argument is elsewhere"
+#error "the halves of an argument are elsewhere"
 #endif
 }
 
@@ -139,7 +186,7 @@ class Assembler {
 
   // The jump that is taken when the test does not hold.
   size_t Test(const ArgTest& test) {
-    Emit(BPF_LD | BPF_W | BPF_ABS, LowHalfOf(test.arg));
+    Emit(BPF_LD | BPF_W | BPF_ABS, HalfOf(test.arg));
     if (test.mask != ~0u) Emit(BPF_ALU | BPF_AND | BPF_K, test.mask);
     const uint16_t compare = test.op == ArgTest::Op::kAnyBit ? BPF_JSET : BPF_JEQ;
     const bool holds_if_true = test.op != ArgTest::Op::kNotEqual;

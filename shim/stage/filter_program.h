@@ -20,6 +20,10 @@ struct FilterPlan {
   // Execs are mediated as well.
   bool ask_exec = false;
   bool ask_unix = false;  // calls that name a socket go to the listener as well
+  // Those that name one in their arguments do.
+  bool ask_network = false;
+  // All of them do, and what would get past the listener is refused. With ask_network.
+  bool judge_network = false;
 };
 
 // Architectures that the tables do not know are killed, calls that they do not name are allowed.

@@ -3,10 +3,14 @@
 #include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <cstring>
 #include <random>
 
@@ -79,7 +83,7 @@ bool NamesSocket(const FilterPlan& plan, uint32_t audit, int number, const uint6
   for (const CallArch& arch : CallArchs()) {
     for (const SocketCall& call : kSocketCalls) {
       if (arch.audit != audit || CallNumber(arch, call.name) != number) continue;
-      return call.act != SocketAct::kSendTo || static_cast<uint32_t>(args[call.address]) != 0;
+      return call.act != SocketAct::kSendTo || args[call.address] != 0;
     }
   }
   return false;
@@ -175,13 +179,49 @@ TEST_CASE("calls that name a socket are sent to the listener where that is asked
     CHECK(answer(false, number, 0) == SECCOMP_RET_ALLOW);
   }
   CHECK(answer(true, SYS_sendto, 0x7fff00001000) == SECCOMP_RET_USER_NOTIF);
+  CHECK(answer(true, SYS_sendto, 0x100000000) == SECCOMP_RET_USER_NOTIF);
   CHECK(answer(true, SYS_sendto, 0) == SECCOMP_RET_ALLOW);  // send(2)
+}
+
+TEST_CASE("where the network is judged by calls, all sends are asked and nothing leads past them") {
+  FilterPlan told, judged;
+  told.ask_network = judged.ask_network = judged.judge_network = true;
+  const auto answer = [](const FilterPlan& plan, int number, std::initializer_list<uint64_t> args) {
+    seccomp_data data{number, kNative, 0, {}};
+    std::copy(args.begin(), args.end(), data.args);
+    return Run(BuildFilter(plan), data);
+  };
+  const uint64_t at = 0x100000000;
+  for (const FilterPlan& plan : {told, judged}) {
+    CHECK(answer(plan, SYS_connect, {}) == SECCOMP_RET_USER_NOTIF);
+    CHECK(answer(plan, SYS_sendto, {3, at, 1, 0, at, 16}) == SECCOMP_RET_USER_NOTIF);
+    CHECK(answer(plan, SYS_sendto, {3, at, 1, 0, 0, 0}) == SECCOMP_RET_ALLOW);
+  }
+  for (const int number : {SYS_sendmsg, SYS_sendmmsg}) {
+    CHECK(answer(told, number, {}) == SECCOMP_RET_ALLOW);
+    CHECK(answer(judged, number, {}) == SECCOMP_RET_USER_NOTIF);
+  }
+  const uint32_t refused = SECCOMP_RET_ERRNO | EPERM;
+  for (const auto& [level, option] : {std::pair<int, int>(IPPROTO_IP, IP_OPTIONS),
+                                      {IPPROTO_IPV6, IPV6_RTHDR},
+                                      {SOL_SOCKET, SO_BINDTODEVICE}}) {
+    const std::initializer_list<uint64_t> args = {3, static_cast<uint64_t>(level),
+                                                  static_cast<uint64_t>(option)};
+    CHECK(answer(told, SYS_setsockopt, args) == SECCOMP_RET_ALLOW);
+    CHECK(answer(judged, SYS_setsockopt, args) == refused);
+  }
+  CHECK(answer(judged, SYS_setsockopt, {3, SOL_SOCKET, SO_REUSEADDR}) == SECCOMP_RET_ALLOW);
+  CHECK(answer(judged, SYS_clone, {CLONE_VM | CLONE_FILES}) == refused);
+  CHECK(answer(judged, SYS_clone, {CLONE_VM | CLONE_SIGHAND | CLONE_FILES | CLONE_THREAD}) ==
+        SECCOMP_RET_ALLOW);
+  CHECK(answer(judged, SYS_clone, {CLONE_VM | CLONE_VFORK}) == SECCOMP_RET_ALLOW);
+  CHECK(answer(judged, SYS_clone3, {}) == (SECCOMP_RET_ERRNO | ENOSYS));
 }
 
 TEST_CASE("without a listener no call is sent to one") {
   seccomp_data data{SYS_unlinkat, kNative, 0, {}};
   CHECK(Run(BuildFilter({}), data) == SECCOMP_RET_USER_NOTIF);
-  CHECK(Run(BuildFilter({All(), false, false, false}), data) == SECCOMP_RET_ALLOW);
+  CHECK(Run(BuildFilter({All(), false}), data) == SECCOMP_RET_ALLOW);
 }
 
 }  // namespace agentmon

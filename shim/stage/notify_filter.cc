@@ -10,7 +10,6 @@
 
 #include "common/base/status.h"
 #include "common/kernel/seccomp_listener.h"
-#include "shim/stage/filter_program.h"
 #include "shim/stage/no_new_privileges.h"
 
 namespace agentmon {
@@ -35,13 +34,11 @@ absl::StatusOr<int> Install(const FilterPlan& plan) {
 
 }  // namespace
 
-absl::StatusOr<UniqueFd> InstallNotifyFilter(const CallFamilies& refuse, bool ask_exec, bool ask_unix) {
-  ASSIGN_OR_RETURN(const int fd, Install({refuse, true, ask_exec, ask_unix}));
+absl::StatusOr<UniqueFd> InstallNotifyFilter(const FilterPlan& plan) {
+  ASSIGN_OR_RETURN(const int fd, Install(plan));
   return UniqueFd(fd);
 }
 
-absl::Status InstallRefusingFilter(const CallFamilies& refuse) {
-  return Install({refuse, false, false, false}).status();
-}
+absl::Status InstallRefusingFilter(const CallFamilies& refuse) { return Install({refuse, false}).status(); }
 
 }  // namespace agentmon

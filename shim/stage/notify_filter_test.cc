@@ -105,7 +105,7 @@ TEST_CASE("where a filter with a listener is there already, a refusing one still
           if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return 1;
           if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program) < 0)
             return 2;
-          if (!absl::IsFailedPrecondition(InstallNotifyFilter(Families({CallFamily::kBpf})).status()))
+          if (!absl::IsFailedPrecondition(InstallNotifyFilter({Families({CallFamily::kBpf})}).status()))
             return 3;
           if (!InstallRefusingFilter(Families({CallFamily::kBpf})).ok()) return 4;
           return Call(SYS_bpf, -1, 0, 1 << 20) == EPERM && ErrorOf(unlink("/nonexistent")) == ENOENT ? 0 : 5;

@@ -20,7 +20,7 @@ PAGE, WAYS, TITLE = "docs/security-model.md", "tests/testcase/ways.toml", "## Wa
 HEAD = "| kind | host | what becomes of it | tests |\n|---|---|---|---|\n"
 CLAIM = re.compile(r"\b(closed|refused|dropped|killed|unset)\b", re.I)
 REPORTS = {"py": ["end-to-end.xml"], "cc": ["unit.xml", "host.xml"], "sh": ["vm.xml"]}
-KEYS = {"kind", "both", "fanotify", "lsm", "open", "tests", "lsm_tests"}
+KEYS = {"kind", "both", "user", "fanotify", "lsm", "open", "tests", "lsm_tests"}
 
 
 def read(root):
@@ -28,7 +28,8 @@ def read(root):
     ways = tomllib.loads((root / WAYS).read_text())["way"]
     for way in ways:
         wrong = way.keys() - KEYS
-        assert not wrong and ("both" in way) != ("fanotify" in way) and way["kind"], f"{WAYS}: {way.get('kind')}: {wrong}"
+        told = [key for key in ("both", "user", "fanotify") if key in way]
+        assert not wrong and len(told) == 1 and way["kind"], f"{WAYS}: {way.get('kind')}: {wrong or told}"
     return ways
 
 
@@ -37,7 +38,8 @@ def table(ways):
     lines = []
     for way in ways:
         tests, lsm_tests = way.get("tests", []), way.get("lsm_tests", [])
-        rows = [("all", way["both"], tests + lsm_tests)] if "both" in way else [("without BPF LSM", way["fanotify"], tests)]
+        rows = [("without BPF LSM", way["fanotify"], tests)] if "fanotify" in way else []
+        rows += [(host, way[key], tests + lsm_tests) for key, host in (("both", "all"), ("user", "a user's daemon")) if key in way]
         if "lsm" in way:
             rows.append(("BPF LSM", way["lsm"], lsm_tests))
         for number, (host, said, cited) in enumerate(rows):
@@ -90,7 +92,7 @@ def faults(root, results):
     if with_table(page, table(ways)) != page:
         out.append(f"{PAGE}: its table is not that of {WAYS}: tests/tools/claims.py --write")
     for way in ways:
-        for said, tests in ((way.get("both") or way.get("fanotify"), "tests"), (way.get("lsm"), "lsm_tests")):
+        for said, tests in ((way.get("both") or way.get("user") or way.get("fanotify"), "tests"), (way.get("lsm"), "lsm_tests")):
             if said and CLAIM.search(said) and not way.get(tests):
                 out.append(f"{WAYS}: {way['kind']}: '{said}' has no {tests}")
         for name, words in map(citation, way.get("tests", []) + way.get("lsm_tests", [])):

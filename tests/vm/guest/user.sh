@@ -28,6 +28,20 @@ test_a_user_runs_a_daemon_of_their_own_where_the_administrator_allows_it() {
   grep '"kind":"delete"' rows | grep user.file
   # The system's daemon has seen nothing of it.
   agentmon session list --all | has_no userrun
+  # What a policy denies on the network.
+  on_dev sh -c 'cd && cat >net.yaml' <<'END'
+version: 1
+name: net
+posture: enforce
+defaults: {command: allow, file_read: allow, file_write: allow, network: allow, unix_socket: allow, signal: allow}
+network_rules: [{name: not-three, cidrs: [127.0.0.3], decision: deny}]
+END
+  on_dev sh -c 'cd && agentmon run --user --name usernet --policy ./net.yaml -- bash -c ": >/dev/tcp/127.0.0.3/9; : >/dev/tcp/127.0.0.2/9"' >said 2>&1 || true
+  grep 127.0.0.3 said | grep 'Operation not permitted'
+  grep 127.0.0.2 said | grep 'Connection refused'
+  wait_for 30 user_session_is_gone usernet
+  on_dev agentmon timeline --user --session usernet --format json | tee rows
+  grep '"rule":"not-three"' rows | grep '"mechanism":"seccomp"'
   # Restarted under a session that goes on.
   systemd-run --quiet --collect --unit=user-agent -p User=dev -p PAMName=login \
     env "XDG_RUNTIME_DIR=/run/user/$(id -u dev)" agentmon run --user --name userlong --policy observe -- sleep 600
