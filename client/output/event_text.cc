@@ -63,6 +63,14 @@ std::string DnsText(const v1::Dns& dns) {
                       bare ? Printable(dns.rcode()) : absl::StrJoin(answers, ", "));
 }
 
+std::string HttpText(const v1::Http& http) {
+  const bool v6 = http.host().find(':') != std::string::npos;
+  std::string text = absl::StrCat(Printable(http.method()), " ", v6 ? "[" : "", Printable(http.host()), v6 ? "]" : "");
+  if (http.port() != 80 || http.path().empty()) absl::StrAppend(&text, ":", http.port());
+  absl::StrAppend(&text, Printable(http.path()));
+  return http.status() == 0 ? text : absl::StrCat(text, " → ", http.status());
+}
+
 std::string GapText(const v1::SessionChange& change) {
   if (change.gap_ns() == 0) return "nothing was recorded for a time that is not known";
   return absl::StrCat("nothing was recorded for ", ShortDuration(absl::Nanoseconds(change.gap_ns())));
@@ -171,6 +179,8 @@ std::string Subject(const v1::Event& event) {
       return NetText(event.net());
     case v1::Event::kDns:
       return DnsText(event.dns());
+    case v1::Event::kHttp:
+      return HttpText(event.http());
     case v1::Event::kUnix:
       return ShellQuote(event.unix().path());
     case v1::Event::kSessionChange:

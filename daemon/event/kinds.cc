@@ -14,7 +14,8 @@ std::vector<v1::EventKind> KindsByName(absl::string_view name) {
     const bool in_group =
         (name == "process" && number < v1::OPEN) ||
         (name == "file" && number >= v1::OPEN && number < v1::CONNECT) ||
-        (name == "net" && ((number >= v1::CONNECT && number < v1::UNIX_CONNECT) || number == v1::DNS)) ||
+        (name == "net" && ((number >= v1::CONNECT && number < v1::UNIX_CONNECT) ||
+                            number == v1::DNS || number == v1::HTTP)) ||
         (name == "unix" && (number == v1::UNIX_CONNECT || number == v1::UNIX_SEND));
     if (in_group || KindName(kind) == name) kinds.push_back(kind);
   }

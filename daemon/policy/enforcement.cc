@@ -19,6 +19,7 @@ constexpr char kLsmUnix[] = "lsm_unix";  // the same
 constexpr char kLsmChange[] = "lsm_change";
 constexpr char kLsmSignal[] = "lsm_signal";
 constexpr char kUnix[] = "unix";
+constexpr char kProxy[] = "proxy";
 constexpr char kLimits[] = "resource_limits.";  // the key follows
 
 using policy::RuleKind;
@@ -200,6 +201,12 @@ class Lister {
       if (!policy::ParseDomainPattern(domain.value, pattern, error)) return {};
     }
     const bool by_name = !pattern.any && !pattern.names.empty();
+    const bool direct = means_.controls.count("network") != 0;
+    if (means_.controls.count(kProxy) != 0 && (by_name || !direct)) {
+      if (direct)
+        return {How::ASKED, kProxy, "of what uses the session's proxy; the others are judged by their address"};
+      return {How::NONE, kProxy, "it holds for what uses the session's proxy, and for nothing that connects by itself"};
+    }
     if (by_name && means_.controls.count("names") == 0)
       return {How::NONE, "", "only addresses are judged, and which name led to one is not known"};
     if (means_.controls.count("network") != 0)
