@@ -1,6 +1,6 @@
 #include "daemon/proxy/destination.h"
 
-#include <catch2/catch_test_macros.hpp>
+#include <catch2/catch.hpp>
 #include <string>
 
 #include "daemon/proxy/proxy_door.h"

@@ -1,6 +1,6 @@
 #include "daemon/proxy/http_message.h"
 
-#include <catch2/catch_test_macros.hpp>
+#include <catch2/catch.hpp>
 #include <string>
 
 #include "absl/strings/str_cat.h"
