@@ -41,8 +41,12 @@ std::string FileText(const v1::Event& event) {
 }
 
 std::string NetText(const v1::Net& net) {
-  std::string text = absl::StrCat(Destination(net), "/", Printable(net.protocol()));
-  if (!net.name().empty()) absl::StrAppend(&text, " (", Printable(net.name()), ")");
+  // Where the name was stopped nobody has asked for an address.
+  const bool by_name = net.address().empty() && !net.name().empty();
+  std::string text = absl::StrCat(
+      by_name ? absl::StrCat(Printable(net.name()), ":", net.port()) : Destination(net), "/",
+      Printable(net.protocol()));
+  if (!by_name && !net.name().empty()) absl::StrAppend(&text, " (", Printable(net.name()), ")");
   switch (net.result()) {
     case v1::Net::OK:
       return text + " ok";

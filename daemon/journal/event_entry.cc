@@ -38,6 +38,7 @@ std::string OneLine(std::string text) {
 }
 
 std::string DestinationOf(const v1::Net& net) {
+  if (net.address().empty()) return absl::StrCat(net.protocol(), " ", net.name(), ":", net.port());
   const bool v6 = absl::string_view(net.address()).find(':') != absl::string_view::npos;
   return absl::StrCat(net.protocol(), " ", v6 ? "[" : "", net.address(), v6 ? "]" : "", ":", net.port());
 }

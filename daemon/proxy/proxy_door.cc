@@ -20,8 +20,8 @@ constexpr size_t kTokenBytes = 16;
 
 }  // namespace
 
-std::string ProxyDoor::Url(absl::string_view scheme) const {
-  return absl::StrCat(scheme, "://", kProxyUser, ":", token, "@127.0.0.1:", port);
+std::string ProxyDoor::Url() const {
+  return absl::StrCat("http://", kProxyUser, ":", token, "@127.0.0.1:", port);
 }
 
 std::string ProxyDoor::Authorization() const {

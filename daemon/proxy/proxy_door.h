@@ -16,7 +16,7 @@ struct ProxyDoor {
   std::string token;  // the password of kProxyUser; 32 hexadecimal digits
 
   // "http://session:TOKEN@127.0.0.1:PORT"; the same port speaks SOCKS.
-  std::string Url(absl::string_view scheme = "http") const;
+  std::string Url() const;
   // "Basic ...", of Proxy-Authorization.
   std::string Authorization() const;
 };

@@ -26,11 +26,12 @@ bool HasProxy(absl::string_view environment) {
   return false;
 }
 
+// ALL_PROXY names HTTP, too: some programs do not begin where it names SOCKS and they lack a module for that.
 void AddDoor(const ProxyDoor& door, v1::ShimPlan& plan) {
   for (const absl::string_view name : kProxyVariables) {
     v1::NameValue* variable = plan.add_set_environment();
     variable->set_name(std::string(name));
-    variable->set_value(door.Url(absl::EqualsIgnoreCase(name, "ALL_PROXY") ? "socks5h" : "http"));
+    variable->set_value(door.Url());
   }
   const std::string forbidden = absl::StrCat(policy::kCanaryAddress, ":", policy::kCanaryPort);
   v1::Canary* canary = plan.add_canaries();

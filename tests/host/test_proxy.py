@@ -196,14 +196,13 @@ CURL = ["curl", "-sS", "--max-time", "20", "-g"]
 URL = f"http://one.hosts.test:{PORT}"
 URLLIB = ("/usr/bin/python3", "-c", "import sys, urllib.request, urllib.error\ntry: print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode(), end='')\n"
           "except urllib.error.HTTPError as e: print(e.code, e.read().decode(), end='')")
-NO_HTTP = ["env", "-u", "http_proxy", "-u", "https_proxy", "-u", "HTTP_PROXY", "-u", "HTTPS_PROXY"]
+SOCKS = ["sh", "-c", 'exec curl -sS --max-time 20 --proxy "socks5h://${HTTP_PROXY#http://}" "$@"', "curl"]
 
 
 def test_only_where_the_policy_stops_connections_the_environment_names_a_proxy(named, work, shared_daemon):
     result, rows = run(named, work, "set", "env")
     got = dict(line.split("=", 1) for line in result.out.decode().splitlines() if "=" in line)
-    assert {got[v].partition("://")[2] for v in VARIABLES} == {got["HTTP_PROXY"].partition("://")[2]}
-    assert got["HTTP_PROXY"].startswith("http://session:") and got["all_proxy"].startswith("socks5h://session:")
+    assert len({got[v] for v in VARIABLES}) == 1 and got["HTTP_PROXY"].startswith("http://session:")
     assert not select(rows, source="proxy"), brief(rows)  # the self-test is no doing of the agent's
     for name, text in (("unset-records", ALLOW.replace("posture: enforce", "posture: monitor")),
                        ("unset-allows", BASE.replace("network: deny", "network: allow"))):
@@ -218,6 +217,8 @@ def test_the_control_says_what_it_holds_for(named, work):
         control = one(shown["controls"], control="proxy")
         assert control["active"] and control["mechanism"] == "proxy", control
         assert one(shown["sources"], source="proxy")["active"]
+        text = named.am("session", "show", "shown").out.decode()
+        assert "rules hold for what uses the session's proxy, and for nothing else: no-two" in text, text
     assert one(json.loads(named.am("status", "--json").out)["sources"], source="proxy")["active"]
     required = named.run("required", "true", options=policy(work, DENY.replace("enforcement: best_effort\n", "")))
     assert required.status == 125 and b"no-two" in required.err, required
@@ -251,14 +252,14 @@ def test_https_goes_through_connect(named, servers, work):
 
 def test_socks_goes_by_name_and_by_address(named, work):
     text = ALLOW + f"  - {{name: address, cidrs: [{OTHER}], ports: [{PORT}], decision: allow}}\n"
-    result, rows = run(named, work, "socks", *NO_HTTP, *CURL, f"{URL}/", f"http://{OTHER}:{PORT}/", text=text)
+    result, rows = run(named, work, "socks", *SOCKS, f"{URL}/", f"http://{OTHER}:{PORT}/", text=text)
     assert (result.status, result.out) == (0, b"reached 0\nreached 0\n"), result
     assert one(rows, kind="connect", name="one.hosts.test")["rule"] == "hosts"
     assert one(rows, kind="connect", address=OTHER)["rule"] == "address"
-    denied, rows = run(named, work, "socks-denied", *NO_HTTP, *CURL, f"http://two.hosts.test:{PORT}/", text=DENY)
+    denied, rows = run(named, work, "socks-denied", *SOCKS, f"http://two.hosts.test:{PORT}/", text=DENY)
     assert denied.status == 97, denied  # CURLE_PROXY
     assert one(rows, kind="connect", verdict="deny")["rule"] == "no-two"
-    control, _ = run(named, work, "socks-control", *NO_HTTP, *CURL, f"http://two.hosts.test:{PORT}/")
+    control, _ = run(named, work, "socks-control", *SOCKS, f"http://two.hosts.test:{PORT}/")
     assert control.out == b"reached 0\n", control
 
 
@@ -269,6 +270,12 @@ def test_git_clones_through_it(named, servers, work):
     result, rows = run(named, work, "git", "git", "clone", "-q", f"{URL}/repo.git", "copy")
     assert result.status == 0 and (work / "copy/.git").is_dir(), result
     assert select(rows, kind="http", host="one.hosts.test", status=200)
+
+
+@pytest.mark.skipif(call(["/usr/bin/python3", "-c", "import httpx"]).status != 0, reason="no httpx")
+def test_a_library_that_looks_at_every_variable_begins(named, work):
+    result, _ = run(named, work, "httpx", "/usr/bin/python3", "-c", f"import httpx; print(httpx.get('{URL}/').text, end='')")
+    assert result.out == b"reached 0\n", result
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node")
