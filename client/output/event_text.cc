@@ -43,9 +43,9 @@ std::string FileText(const v1::Event& event) {
 std::string NetText(const v1::Net& net) {
   // Where the name was stopped nobody has asked for an address.
   const bool by_name = net.address().empty() && !net.name().empty();
-  std::string text = absl::StrCat(
-      by_name ? absl::StrCat(Printable(net.name()), ":", net.port()) : Destination(net), "/",
-      Printable(net.protocol()));
+  std::string text =
+      absl::StrCat(by_name ? absl::StrCat(Printable(net.name()), ":", net.port()) : Destination(net), "/",
+                   Printable(net.protocol()));
   if (!by_name && !net.name().empty()) absl::StrAppend(&text, " (", Printable(net.name()), ")");
   switch (net.result()) {
     case v1::Net::OK:
@@ -69,7 +69,8 @@ std::string DnsText(const v1::Dns& dns) {
 
 std::string HttpText(const v1::Http& http) {
   const bool v6 = http.host().find(':') != std::string::npos;
-  std::string text = absl::StrCat(Printable(http.method()), " ", v6 ? "[" : "", Printable(http.host()), v6 ? "]" : "");
+  std::string text =
+      absl::StrCat(Printable(http.method()), " ", v6 ? "[" : "", Printable(http.host()), v6 ? "]" : "");
   if (http.port() != 80 || http.path().empty()) absl::StrAppend(&text, ":", http.port());
   absl::StrAppend(&text, Printable(http.path()));
   return http.status() == 0 ? text : absl::StrCat(text, " → ", http.status());

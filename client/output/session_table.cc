@@ -122,9 +122,9 @@ void WritePolicy(const v1::PolicyState& policy, const Paint& paint, Output& outp
       (partly ? proxied : names).push_back(Printable(rule.rule()));
     }
     if (!proxied.empty()) {
-      output.Line(absl::StrCat("  ", proxied.size(), proxied.size() == 1 ? " rule holds" : " rules hold",
-                               " for what uses the session's proxy, and for nothing else: ",
-                               absl::StrJoin(proxied, ", ")));
+      output.Line(absl::StrCat(
+          "  ", proxied.size(), proxied.size() == 1 ? " rule holds" : " rules hold",
+          " for what uses the session's proxy, and for nothing else: ", absl::StrJoin(proxied, ", ")));
     }
     if (names.empty()) continue;
     output.Line(absl::StrCat("  ", names.size(), names.size() == 1 ? " rule " : " rules ", text, ": ",

@@ -74,7 +74,8 @@ class ObservationSet : public Observation {
 
   absl::Status AddSession(uint64_t cgroup_id, int own_fd) override;
   absl::Status JudgeConnects(uint64_t cgroup_id, std::shared_ptr<const policy::Snapshot> snapshot) override;
-  absl::StatusOr<ProxyDoor> OpenProxy(ProxiedSession session, const std::optional<ProxyDoor>& earlier) override;
+  absl::StatusOr<ProxyDoor> OpenProxy(ProxiedSession session,
+                                      const std::optional<ProxyDoor>& earlier) override;
   absl::Status CanJudgeUnix() const override;
   absl::Status JudgeUnix(uint64_t cgroup_id) override;
   bool BacksUpConnects(uint64_t cgroup_id) const override;
@@ -154,7 +155,7 @@ class ObservationSet : public Observation {
   Unseen unseen_;
   AnswerProgress answers_;
   bool holder_lost_ = false;
-  const bool by_listener_;  // sessions have no cgroups
+  const bool by_listener_;     // sessions have no cgroups
   bool keep_earlier_ = false;  // a session could not be taken over from its last daemon's programs
   std::map<uint64_t, std::shared_ptr<Gate>> gates_;             // of sessions whose calls are asked
   std::map<uint64_t, std::pair<UniqueFd, LossAction>> losses_;  // directories of cgroups: for the next holder

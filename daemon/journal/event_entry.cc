@@ -49,7 +49,8 @@ std::string SubjectOf(const Event& event) {
   if (event.has_file()) return event.file().path();
   if (event.has_net()) return DestinationOf(event.net());
   if (event.has_dns()) return absl::StrCat(event.dns().type(), " ", event.dns().name());
-  if (event.has_http()) return absl::StrCat(event.http().method(), " ", event.http().host(), event.http().path());
+  if (event.has_http())
+    return absl::StrCat(event.http().method(), " ", event.http().host(), event.http().path());
   if (event.has_unix()) return event.unix().path();
   if (event.has_signal()) return absl::StrCat(event.signal().signal(), " to ", event.signal().target().pid());
   if (event.has_call()) return event.call().name();

@@ -204,8 +204,10 @@ class Lister {
     const bool direct = means_.controls.count("network") != 0;
     if (means_.controls.count(kProxy) != 0 && (by_name || !direct)) {
       if (direct)
-        return {How::ASKED, kProxy, "of what uses the session's proxy; the others are judged by their address"};
-      return {How::NONE, kProxy, "it holds for what uses the session's proxy, and for nothing that connects by itself"};
+        return {How::ASKED, kProxy,
+                "of what uses the session's proxy; the others are judged by their address"};
+      return {How::NONE, kProxy,
+              "it holds for what uses the session's proxy, and for nothing that connects by itself"};
     }
     if (by_name && means_.controls.count("names") == 0)
       return {How::NONE, "", "only addresses are judged, and which name led to one is not known"};

@@ -15,15 +15,16 @@ namespace agentmon {
 // The loop's thread. Ends without a word when it is destroyed.
 class Connector {
  public:
-  static constexpr absl::Duration kPatience = absl::Seconds(20);     // with the last address
-  static constexpr absl::Duration kImpatience = absl::Seconds(5);    // with those before
+  static constexpr absl::Duration kPatience = absl::Seconds(20);   // with the last address
+  static constexpr absl::Duration kImpatience = absl::Seconds(5);  // with those before
 
   // error: errno, 0 = connected. Told for each address that was tried, before `done`.
   using OnTried = std::function<void(size_t index, int error)>;
   // The socket, or the last address's error.
   using Done = std::function<void(UniqueFd fd, int error)>;
 
-  Connector(PollLoop& loop, std::vector<policy::Address> addresses, uint16_t port, OnTried on_tried, Done done)
+  Connector(PollLoop& loop, std::vector<policy::Address> addresses, uint16_t port, OnTried on_tried,
+            Done done)
       : loop_(loop),
         addresses_(std::move(addresses)),
         port_(port),

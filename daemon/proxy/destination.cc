@@ -85,8 +85,7 @@ std::optional<HttpTarget> ParseHttpTarget(absl::string_view text) {
   absl::string_view authority = text.substr(0, end), rest = text.substr(end);
   // The last one ends the user: programs do not agree on what is before it, and nobody is told of it.
   if (absl::StrContains(authority, '\\')) return std::nullopt;  // for some it ends the host
-  if (const size_t at = authority.rfind('@'); at != absl::string_view::npos)
-    authority.remove_prefix(at + 1);
+  if (const size_t at = authority.rfind('@'); at != absl::string_view::npos) authority.remove_prefix(at + 1);
   std::optional<Destination> destination = ParseHostPort(authority, kHttpPort);
   if (!destination.has_value()) return std::nullopt;
   HttpTarget out;

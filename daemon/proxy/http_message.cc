@@ -111,9 +111,9 @@ class Reader : public HttpReader, private http::basic_parser<kRequest> {
 };
 
 // Of one hop (RFC 9110, 7.6.1), and what is between a program and us.
-constexpr absl::string_view kHopFields[] = {"Connection",    "Proxy-Connection",   "Keep-Alive", "TE", "Upgrade",
-                                            "Proxy-Authorization", "Proxy-Authenticate",
-                                            "Proxy-Authentication-Info"};
+constexpr absl::string_view kHopFields[] = {
+    "Connection", "Proxy-Connection",    "Keep-Alive",         "TE",
+    "Upgrade",    "Proxy-Authorization", "Proxy-Authenticate", "Proxy-Authentication-Info"};
 // Which body is whose depends on them.
 constexpr absl::string_view kFraming[] = {"Content-Length", "Transfer-Encoding", "Host"};
 
@@ -208,8 +208,8 @@ std::string WriteRequest(const HttpHead& request, absl::string_view origin_targe
 }
 
 std::string WriteResponse(const HttpHead& response) {
-  std::string out = absl::StrCat("HTTP/1.", response.version - 10, " ", response.status, " ", response.reason,
-                                 "\r\n");
+  std::string out =
+      absl::StrCat("HTTP/1.", response.version - 10, " ", response.status, " ", response.reason, "\r\n");
   WriteFields(response, true, out);
   absl::StrAppend(&out, response.status / 100 == 1 ? "\r\n" : "Connection: close\r\n\r\n");
   return out;

@@ -17,7 +17,7 @@ struct HttpHead {
   std::string method, target;  // of a request
   int status = 0;              // of a response
   std::string reason;
-  int version = 11;                                          // 10 or 11
+  int version = 11;                                         // 10 or 11
   std::vector<std::pair<std::string, std::string>> fields;  // in their order, values without outer blanks
 
   // Of the first field of this name; empty = there is none.

@@ -98,7 +98,8 @@ TEST_CASE("a head that is too large, and what is no head, are refused with their
 TEST_CASE("what is meant for one hop is not passed on, and the host is the one that was judged") {
   const auto reader = NewRequestReader();
   reader->Take(
-      "GET http://a.test/x HTTP/1.1\r\nHost: other.test\r\nProxy-Authorization: Basic eA==\r\nConnection: x-mine, "
+      "GET http://a.test/x HTTP/1.1\r\nHost: other.test\r\nProxy-Authorization: Basic eA==\r\nConnection: "
+      "x-mine, "
       "close\r\nX-Mine: 1\r\nTE: trailers\r\nUpgrade: websocket\r\nAccept: */*\r\nhost: third.test\r\n\r\n");
   REQUIRE(reader->state() == State::kDone);
   CHECK(WriteRequest(reader->head(), "/x", "a.test") ==
@@ -116,7 +117,8 @@ TEST_CASE("a header with a line end in a folded value does not become two") {
 
 TEST_CASE("answers end with their length, with their connection, or without a body") {
   const auto sized = NewResponseReader(false);
-  const std::string head = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nKeep-Alive: x\r\nConnection: keep-alive\r\n\r\n";
+  const std::string head =
+      "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nKeep-Alive: x\r\nConnection: keep-alive\r\n\r\n";
   CHECK(sized->Take(head + "ab") == head.size());
   CHECK(WriteResponse(sized->head()) == "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n");
   CHECK(sized->Take("ab") == 2);
@@ -141,9 +143,10 @@ TEST_CASE("answers end with their length, with their connection, or without a bo
 }
 
 TEST_CASE("an answer of the proxy itself has its length and one line") {
-  CHECK(WriteAnswer(403, "no") ==
-        "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 3\r\nConnection: "
-        "close\r\n\r\nno\n");
+  CHECK(
+      WriteAnswer(403, "no") ==
+      "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 3\r\nConnection: "
+      "close\r\n\r\nno\n");
   CHECK(WriteAnswer(200, "") == "HTTP/1.1 200 Connection established\r\n\r\n");
 }
 

@@ -18,7 +18,7 @@ namespace agentmon {
 namespace {
 
 constexpr int kBacklog = 64;
-constexpr int kBatch = 16;                                        // connections of one session before others have their turn
+constexpr int kBatch = 16;  // connections of one session before others have their turn
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(200);  // without descriptors
 
 absl::StatusOr<UniqueFd> ListenOnLoopback(uint16_t port) {
@@ -40,7 +40,7 @@ uint16_t PortOf(int fd) {
   sockaddr_in address{};
   socklen_t size = sizeof(address);
   return ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? ntohs(address.sin_port)
-                                                                               : uint16_t{0};
+                                                                              : uint16_t{0};
 }
 
 }  // namespace
@@ -125,8 +125,8 @@ void Proxy::Accept(uint64_t cgroup_id, bool accepts) {
   Served& served = it->second;
   served.accepts = accepts;
   if (!accepts) return loop_->Unwatch(served.listener.get());
-  const absl::Status watched = loop_->Watch(served.listener.get(), EPOLLIN,
-                                            [this, cgroup_id](uint32_t) { OnConnections(cgroup_id); });
+  const absl::Status watched =
+      loop_->Watch(served.listener.get(), EPOLLIN, [this, cgroup_id](uint32_t) { OnConnections(cgroup_id); });
   if (!watched.ok()) LogError("the proxy of a session serves nobody: ", watched.message());
 }
 

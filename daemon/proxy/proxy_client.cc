@@ -19,7 +19,8 @@ constexpr size_t kMostPath = 1024;  // of a request's path, in an event
 constexpr char kUsage[] =
     "agentmon: this is a proxy: it takes CONNECT host:port and targets that begin with http://";
 constexpr char kNotChained[] =
-    "; the proxy that was set outside of the session is not used: behind it nobody knows which address a name "
+    "; the proxy that was set outside of the session is not used: behind it nobody knows which address a "
+    "name "
     "leads to";
 
 SocksReply ReplyOf(int error) {
@@ -116,7 +117,8 @@ bool ProxyClient::ReadRequest() {
 bool ProxyClient::IsAuthorized(const HttpHead& head) const {
   absl::string_view given = head.Field("Proxy-Authorization");
   const size_t blank = given.find(' ');
-  if (blank == absl::string_view::npos || !absl::EqualsIgnoreCase(given.substr(0, blank), "Basic")) return false;
+  if (blank == absl::string_view::npos || !absl::EqualsIgnoreCase(given.substr(0, blank), "Basic"))
+    return false;
   const std::string wanted = session_->door.Authorization();
   return SameSecret(absl::StripPrefix(absl::string_view(wanted), "Basic "), given.substr(blank + 1));
 }
@@ -126,7 +128,8 @@ bool ProxyClient::ReadHttp() {
   program_.in.erase(0, taken);
   if (request_->state() == HttpReader::State::kHead) return false;
   if (request_->state() == HttpReader::State::kBad) {
-    Refuse(request_->refusal(), SocksReply::kFailed, absl::StrCat("agentmon: no sound request: ", request_->why()));
+    Refuse(request_->refusal(), SocksReply::kFailed,
+           absl::StrCat("agentmon: no sound request: ", request_->why()));
     return false;
   }
   TakeHttp();
@@ -136,8 +139,9 @@ bool ProxyClient::ReadHttp() {
 void ProxyClient::TakeHttp() {
   const HttpHead& head = request_->head();
   if (!IsAuthorized(head)) {
-    return Refuse(407, SocksReply::kFailed,
-                  "agentmon: this proxy serves one session; its address and password are in HTTP_PROXY there");
+    return Refuse(
+        407, SocksReply::kFailed,
+        "agentmon: this proxy serves one session; its address and password are in HTTP_PROXY there");
   }
   if (const std::string flaw = FlawOf(head); !flaw.empty())
     return Refuse(400, SocksReply::kFailed, absl::StrCat("agentmon: no sound request: ", flaw));
@@ -239,7 +243,8 @@ void ProxyClient::OnConnected(UniqueFd fd, int error) {
                   absl::StrCat("agentmon: connect to ", target_.destination.ToString(), ": ",
                                std::strerror(error), session_->of.had_proxy ? kNotChained : ""));
   }
-  server_ = std::make_unique<Stream>(deps_.loop, std::move(fd), [this](uint32_t events) { OnServer(events); });
+  server_ =
+      std::make_unique<Stream>(deps_.loop, std::move(fd), [this](uint32_t events) { OnServer(events); });
   state_ = State::kRelay;
   if (request_ == nullptr || method_ == "CONNECT") {
     if (request_ == nullptr) {
@@ -260,8 +265,8 @@ void ProxyClient::OnConnected(UniqueFd fd, int error) {
 }
 
 void ProxyClient::Pump() {
-  const bool sound = relay_->OnProgram(program_, *server_) && relay_->OnServer(*server_, program_) &&
-                     server_->Flush();
+  const bool sound =
+      relay_->OnProgram(program_, *server_) && relay_->OnServer(*server_, program_) && server_->Flush();
   if (!sound) {
     if (relay_->answered()) return End();
     return Refuse(502, SocksReply::kFailed,

@@ -39,7 +39,16 @@ class ProxyClient : public std::enable_shared_from_this<ProxyClient> {
   bool Start();
 
  private:
-  enum class State { kFirst, kHttpHead, kSocksMethods, kSocksPassword, kSocksRequest, kRouting, kRelay, kClosing };
+  enum class State {
+    kFirst,
+    kHttpHead,
+    kSocksMethods,
+    kSocksPassword,
+    kSocksRequest,
+    kRouting,
+    kRelay,
+    kClosing
+  };
 
   void OnProgram(uint32_t events);
   void OnServer(uint32_t events);

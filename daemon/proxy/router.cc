@@ -65,8 +65,8 @@ void Router::Judge(const policy::Snapshot& snapshot, const Destination& destinat
     ConnectVerdict verdict = JudgeConnect(snapshot, destination, address, scope, trusted);
     if (ports_.Has(address, destination.port)) {
       verdict.stop = true;
-      verdict.judgement =
-          ProxyDenial(snapshot, "proxies of agentmon", "a proxy does not lead to itself or another one", true);
+      verdict.judgement = ProxyDenial(snapshot, "proxies of agentmon",
+                                      "a proxy does not lead to itself or another one", true);
     }
     if (verdict.stop)
       route.denied.push_back({policy::ToString(address), std::move(verdict.judgement)});

@@ -64,7 +64,9 @@ std::string WriteSocksMethod(bool password) {
   return Bytes({kSocksVersion, password ? kPasswordMethod : kNoMethod});
 }
 
-std::string WriteSocksPasswordReply(bool good) { return Bytes({kPasswordVersion, good ? uint8_t{0} : uint8_t{1}}); }
+std::string WriteSocksPasswordReply(bool good) {
+  return Bytes({kPasswordVersion, good ? uint8_t{0} : uint8_t{1}});
+}
 
 // Which address of ours is used is nobody's business: 0.0.0.0:0.
 std::string WriteSocksReply(SocksReply reply) {

@@ -33,8 +33,9 @@ SocksRead ReadSocksMethods(absl::string_view bytes, bool& password);
 SocksRead ReadSocksPassword(absl::string_view bytes, std::string& user, std::string& password);
 
 struct SocksRequest {
-  SocksReply refusal = SocksReply::kDone;  // anything else: of a command or kind of address that is not served
-  std::string host;                        // a name, or the text of an address
+  SocksReply refusal =
+      SocksReply::kDone;  // anything else: of a command or kind of address that is not served
+  std::string host;       // a name, or the text of an address
   uint16_t port = 0;
 };
 SocksRead ReadSocksRequest(absl::string_view bytes, SocksRequest& request);

@@ -57,8 +57,8 @@ bool MayLeadInside(const policy::Snapshot& snapshot, const std::string& name, co
       snapshot, policy::ConnectSubject(address, port, protocol, name), policy::EvaluateOptions());
   if (by_name.Stops()) return false;
   if (by_name.rule != nullptr && NamesAddresses(*by_name.rule)) return true;
-  const policy::Verdict by_itself = policy::Evaluate(
-      snapshot, policy::ConnectSubject(address, port, protocol), policy::EvaluateOptions());
+  const policy::Verdict by_itself =
+      policy::Evaluate(snapshot, policy::ConnectSubject(address, port, protocol), policy::EvaluateOptions());
   return !by_itself.Stops();
 }
 

@@ -20,7 +20,8 @@ std::string EnvironmentOf(const ProcFs& proc, pid_t pid) {
 bool HasProxy(absl::string_view environment) {
   for (const absl::string_view word : absl::StrSplit(environment, '\0')) {
     for (const absl::string_view name : kProxyVariables) {
-      if (absl::StartsWith(word, name) && word.size() > name.size() + 1 && word[name.size()] == '=') return true;
+      if (absl::StartsWith(word, name) && word.size() > name.size() + 1 && word[name.size()] == '=')
+        return true;
     }
   }
   return false;

@@ -39,7 +39,8 @@ void CheckRequest(absl::string_view bytes, size_t piece) {
   const agentmon::HttpHead& head = reader->head();
   agentmon::ParseAuthority(head.target);
   const auto target = agentmon::ParseHttpTarget(head.target);
-  if (reader->state() == HttpReader::State::kBad || !agentmon::FlawOf(head).empty() || !target.has_value()) return;
+  if (reader->state() == HttpReader::State::kBad || !agentmon::FlawOf(head).empty() || !target.has_value())
+    return;
   std::string path = target->path + target->query;
   if (path.empty() || path[0] != '/') path.insert(0, "/");
   const std::string host = target->destination.ToString();

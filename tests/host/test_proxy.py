@@ -218,7 +218,8 @@ def test_the_control_says_what_it_holds_for(named, work):
         assert control["active"] and control["mechanism"] == "proxy", control
         assert one(shown["sources"], source="proxy")["active"]
         text = named.am("session", "show", "shown").out.decode()
-        assert "rules hold for what uses the session's proxy, and for nothing else: no-two" in text, text
+        line = next(line for line in text.splitlines() if "rules hold for what uses the session's proxy, and for nothing else: " in line)
+        assert "no-two, default for network" in line, text
     assert one(json.loads(named.am("status", "--json").out)["sources"], source="proxy")["active"]
     required = named.run("required", "true", options=policy(work, DENY.replace("enforcement: best_effort\n", "")))
     assert required.status == 125 and b"no-two" in required.err, required
@@ -468,6 +469,22 @@ def test_the_door_is_the_same_after_the_daemon_came_again(named, work):
         shown = json.loads(named.am("session", "show", "--json", "again").out)
         assert one(shown["controls"], control="proxy")["active"]
     one(named.ended("again"), kind="connect", verdict="deny")
+
+
+def test_a_door_that_somebody_else_has_taken_meanwhile_is_told(named, work):
+    with door_of(named, work, "taken") as door:
+        named.kill()
+        with socket.create_server(("127.0.0.1", door.port)):
+            named.start()
+            control = one(json.loads(named.am("session", "show", "--json", "taken").out)["controls"], control="proxy")
+            assert not control["active"] and f"127.0.0.1:{door.port}" in control["why"], control
+
+
+def test_a_proxy_that_was_set_before_is_not_used_and_errors_say_so(named, work):
+    words = named.words("run", "--user", "--name", "chained", *policy(work, ALLOW), "--", *CURL, "http://nowhere.hosts.test:8080/")
+    result = call(words, env=named.env(http_proxy=f"http://{ONE}:{PORT}"), cwd=work)
+    assert b"set outside of the session is not used" in result.out, result
+    named.ended("chained")
 
 
 def test_a_policy_that_is_switched_counts_from_the_next_request(named, work):
