@@ -264,10 +264,21 @@ void ProxyClient::OnConnected(UniqueFd fd, int error) {
   relay_ = NewExchange(std::move(request_), [this](int status) { TellHttp(status); });
 }
 
+// Until nothing moves: what stays is watched for, or there is no room for it.
+bool ProxyClient::Move() {
+  for (size_t before = SIZE_MAX, now = program_.in.size() + server_->in.size(); now != before;) {
+    before = now;
+    // Room first: who has none would not be called again once all is written.
+    if (!program_.Flush() || !server_->Flush()) return false;
+    if (!relay_->OnProgram(program_, *server_) || !relay_->OnServer(*server_, program_)) return false;
+    if (!program_.Flush() || !server_->Flush()) return false;
+    now = program_.in.size() + server_->in.size();
+  }
+  return true;
+}
+
 void ProxyClient::Pump() {
-  const bool sound =
-      relay_->OnProgram(program_, *server_) && relay_->OnServer(*server_, program_) && server_->Flush();
-  if (!sound) {
+  if (!Move()) {
     if (relay_->answered()) return End();
     return Refuse(502, SocksReply::kFailed,
                   absl::StrCat("agentmon: ", target_.destination.ToString(), " gave no sound answer"));

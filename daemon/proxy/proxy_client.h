@@ -62,6 +62,7 @@ class ProxyClient : public std::enable_shared_from_this<ProxyClient> {
   void OnRoute(Route route);
   void OnConnected(UniqueFd fd, int error);
   void Pump();
+  bool Move();  // false: it cannot go on
   // Answers in the program's protocol, and closes.
   void Refuse(int status, SocksReply reply, absl::string_view text);
   void Close();

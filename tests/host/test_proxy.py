@@ -289,6 +289,16 @@ def test_node_goes_through_connect(named, work):
     one(rows, kind="http", method="CONNECT", status=200)
 
 
+def test_more_than_fits_into_any_buffer_passes(named, servers, work):
+    size = 60_000_000
+    (servers / "big").write_bytes(os.urandom(1_000_000) * (size // 1_000_000))
+    (servers / "big").chmod(0o644)
+    slow = f"curl -sS -N --max-time 60 {URL}/big | cmp - {servers}/big && echo same"
+    up = f"curl -sS --max-time 60 -T {servers}/big {URL}/up"
+    result, _ = run(named, work, "big", "sh", "-c", f"{slow}; {up}", text=ALLOW)
+    assert (result.status, result.out) == (0, b"same\nreached %d\n" % size), result
+
+
 def test_bodies_pass_unchanged_both_ways(named, servers, work):
     data = os.urandom(300_000)
     (work / "data").write_bytes(data)
