@@ -96,7 +96,8 @@ void ProxyClient::Step() {
   if (state_ == State::kRelay) Pump();
   if (ended_) return;
   if (state_ == State::kClosing) program_.in.clear();
-  if (!program_.Flush()) return End();
+  // Move has; once more, and room would be made that nobody is called for.
+  if (state_ != State::kRelay && !program_.Flush()) return End();
   if (state_ == State::kClosing && program_.finished() && program_.ended()) return End();
   const bool wants = state_ < State::kRouting || state_ == State::kClosing ||
                      (state_ == State::kRelay && server_->has_room() && program_.in.size() < Stream::kRoom);
