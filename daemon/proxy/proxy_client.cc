@@ -174,7 +174,7 @@ bool ProxyClient::ReadSocks() {
     std::string user, password;
     read = ReadSocksPassword(program_.in, user, password);
     if (read.what == SocksRead::kRead) {
-      const bool good = SameSecret(user, kProxyUser) & SameSecret(password, session_->door.token);
+      const bool good = user == kProxyUser && SameSecret(password, session_->door.token);
       program_.Write(WriteSocksPasswordReply(good));
       state_ = State::kSocksRequest;
       if (!good) Close();
