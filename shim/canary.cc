@@ -96,6 +96,23 @@ int ErrorOfInet(const std::string& destination, int type) {
   return ErrorOf(connect(fd.get(), to, sizeof(address)));
 }
 
+// "127.0.0.1:8080 CONNECT ..."
+int ErrorOfProxy(const std::string& subject) {
+  const size_t blank = subject.find(' ');
+  sockaddr_in address{};
+  if (blank == std::string::npos || !ParseDestination(subject.substr(0, blank), address)) return EINVAL;
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return errno == EPERM ? ENOTSUP : errno;  // another control's doing
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return EIO;
+  const std::string request = subject.substr(blank + 1);
+  if (send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(request.size()))
+    return EIO;
+  char answer[12];  // "HTTP/1.1 403"
+  if (recv(fd.get(), answer, sizeof(answer), MSG_WAITALL) != static_cast<ssize_t>(sizeof(answer))) return EIO;
+  const absl::string_view status(answer + 9, 3);
+  return status == "403" ? EACCES : absl::StartsWith(status, "2") ? 0 : EIO;
+}
+
 // A personality that passes would stay.
 int ErrorOfPersonality() {
   const int error = ErrorOf(syscall(SYS_personality, static_cast<unsigned long>(PER_LINUX32)));
@@ -209,6 +226,8 @@ int TryCanary(const v1::Canary& canary, pid_t outsider) {
       return ErrorOfInet(subject, SOCK_STREAM);
     case v1::Canary::SEND:
       return ErrorOfInet(subject, SOCK_DGRAM);
+    case v1::Canary::ASK_PROXY:
+      return ErrorOfProxy(subject);
     default:
       break;
   }

@@ -87,6 +87,14 @@ void SetDns(Json& out, const v1::Dns& dns) {
   out["server"] = ToUtf8(dns.server());
 }
 
+void SetHttp(Json& out, const v1::Http& http) {
+  out["method"] = ToUtf8(http.method());
+  out["host"] = ToUtf8(http.host());
+  out["port"] = http.port();
+  if (!http.path().empty()) out["path"] = ToUtf8(http.path());
+  out["status"] = http.status();
+}
+
 void SetLimit(Json& out, const v1::Limit& limit) {
   out["resource"] = ToUtf8(limit.resource());
   out["limit"] = limit.limit();
@@ -110,6 +118,8 @@ void SetDetail(Json& out, const v1::Event& event) {
       return SetNet(out, event.net());
     case v1::Event::kDns:
       return SetDns(out, event.dns());
+    case v1::Event::kHttp:
+      return SetHttp(out, event.http());
     case v1::Event::kUnix:
       SetBytes(out, "path", event.unix().path());
       out["abstract"] = event.unix().abstract();

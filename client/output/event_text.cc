@@ -41,8 +41,12 @@ std::string FileText(const v1::Event& event) {
 }
 
 std::string NetText(const v1::Net& net) {
-  std::string text = absl::StrCat(Destination(net), "/", Printable(net.protocol()));
-  if (!net.name().empty()) absl::StrAppend(&text, " (", Printable(net.name()), ")");
+  // Where the name was stopped nobody has asked for an address.
+  const bool by_name = net.address().empty() && !net.name().empty();
+  std::string text =
+      absl::StrCat(by_name ? absl::StrCat(Printable(net.name()), ":", net.port()) : Destination(net), "/",
+                   Printable(net.protocol()));
+  if (!by_name && !net.name().empty()) absl::StrAppend(&text, " (", Printable(net.name()), ")");
   switch (net.result()) {
     case v1::Net::OK:
       return text + " ok";
@@ -61,6 +65,15 @@ std::string DnsText(const v1::Dns& dns) {
   const bool bare = answers.empty() || dns.rcode() != "NOERROR";
   return absl::StrCat(Printable(dns.type()), " ", Printable(dns.name()), " → ",
                       bare ? Printable(dns.rcode()) : absl::StrJoin(answers, ", "));
+}
+
+std::string HttpText(const v1::Http& http) {
+  const bool v6 = http.host().find(':') != std::string::npos;
+  std::string text =
+      absl::StrCat(Printable(http.method()), " ", v6 ? "[" : "", Printable(http.host()), v6 ? "]" : "");
+  if (http.port() != 80 || http.path().empty()) absl::StrAppend(&text, ":", http.port());
+  absl::StrAppend(&text, Printable(http.path()));
+  return http.status() == 0 ? text : absl::StrCat(text, " → ", http.status());
 }
 
 std::string GapText(const v1::SessionChange& change) {
@@ -171,6 +184,8 @@ std::string Subject(const v1::Event& event) {
       return NetText(event.net());
     case v1::Event::kDns:
       return DnsText(event.dns());
+    case v1::Event::kHttp:
+      return HttpText(event.http());
     case v1::Event::kUnix:
       return ShellQuote(event.unix().path());
     case v1::Event::kSessionChange:

@@ -78,6 +78,8 @@ std::string SourceSees(v1::Source source) {
       return "connections";
     case v1::RESOLVER:
       return "names";
+    case v1::PROXY:
+      return "requests";
     case v1::NOTIFY:
       return "file changes";
     case v1::FANOTIFY:

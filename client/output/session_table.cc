@@ -115,9 +115,16 @@ void WritePolicy(const v1::PolicyState& policy, const Paint& paint, Output& outp
        {std::pair(v1::RuleEnforcement::KERNEL, "enforced"), std::pair(v1::RuleEnforcement::ASKED, "asked"),
         std::pair(v1::RuleEnforcement::OBSERVED, "recorded, not enforced"),
         std::pair(v1::RuleEnforcement::NONE, "neither seen nor enforced")}) {
-    std::vector<std::string> names;
+    std::vector<std::string> names, proxied;
     for (const v1::RuleEnforcement& rule : policy.rules()) {
-      if (rule.how() == how) names.push_back(Printable(rule.rule()));
+      if (rule.how() != how) continue;
+      const bool partly = how == v1::RuleEnforcement::NONE && rule.mechanism() == "proxy";
+      (partly ? proxied : names).push_back(Printable(rule.rule()));
+    }
+    if (!proxied.empty()) {
+      output.Line(absl::StrCat(
+          "  ", proxied.size(), proxied.size() == 1 ? " rule holds" : " rules hold",
+          " for what uses the session's proxy, and for nothing else: ", absl::StrJoin(proxied, ", ")));
     }
     if (names.empty()) continue;
     output.Line(absl::StrCat("  ", names.size(), names.size() == 1 ? " rule " : " rules ", text, ": ",

@@ -84,7 +84,7 @@ absl::StatusOr<SocketLookup::Found> SocketLookup::Find(int protocol, const socka
     if (header->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg))) break;
     const auto* found = static_cast<const inet_diag_msg*>(NLMSG_DATA(header));
     return Found{static_cast<uint64_t>(found->id.idiag_cookie[1]) << 32 | found->id.idiag_cookie[0],
-                 found->idiag_uid};
+                 found->idiag_uid, found->idiag_inode};
   }
   return absl::UnavailableError("sock_diag gives no sound answer");
 }

@@ -17,6 +17,7 @@ class SocketLookup {
   struct Found {
     uint64_t cookie = 0;  // SO_COOKIE, and bpf_get_socket_cookie()
     uint32_t uid = 0;     // whose it is
+    uint32_t inode = 0;   // "socket:[inode]" in /proc/PID/fd
   };
 
   static absl::StatusOr<SocketLookup> Create();

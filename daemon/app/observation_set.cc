@@ -45,7 +45,7 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, const
                                                        std::unique_ptr<HolderClient> holder,
                                                        LsmProbe::Options lsm, const UnixOptions& unix_options,
                                                        std::function<void(uint64_t)> listener_gone) {
-  auto set = std::unique_ptr<ObservationSet>(new ObservationSet(core, tree));
+  auto set = std::unique_ptr<ObservationSet>(new ObservationSet(core, tree, listener_gone != nullptr));
   set->holder_ = std::move(holder);
   if (set->holder_ == nullptr) {
     // Without it the file calls of every agent would fail once this daemon dies.
@@ -164,6 +164,34 @@ void ObservationSet::StartNames(const Clock& clock, const Resolver::Options& opt
   names_ = *std::move(names);
 }
 
+// The proxy's own thread tells what it was asked for.
+void ObservationSet::StartProxy(const Clock& clock, const Resolver::Options& options) {
+  proxy_records_ = RecordQueue::Create(core_, *after_drain_, kNameRecordBytes);
+  const auto on_event = [queue = proxy_records_](uint64_t cgroup_id, const ProxyPeer& peer, int64_t boot_ns,
+                                                 const Event& event) {
+    EventOrigin origin;
+    origin.source = v1::PROXY;
+    origin.boot_ns = boot_ns;
+    origin.cgroup_id = cgroup_id;
+    origin.pid = origin.tid = static_cast<uint32_t>(peer.pid);
+    origin.uid = peer.uid;
+    queue->Push(EncodeEventRecord(origin, event));
+  };
+  Proxy::Options proxied;
+  proxied.upstream = options.upstream;
+  proxied.hosts_file = options.hosts_file;
+  auto proxy = Proxy::Start(clock, on_event, std::move(proxied));
+  if (!proxy.ok()) return Missing(v1::PROXY, proxy.status());
+  proxy_ = *std::move(proxy);
+}
+
+absl::StatusOr<ProxyDoor> ObservationSet::OpenProxy(ProxiedSession session,
+                                                    const std::optional<ProxyDoor>& earlier) {
+  if (proxy_ != nullptr) return proxy_->AddSession(std::move(session), earlier);
+  const auto why = missing_.find(v1::PROXY);
+  return absl::UnavailableError(why == missing_.end() ? "the kernel judges connects" : why->second);
+}
+
 void ObservationSet::Start(RecordSink& sink, const Clock& clock, const Resolver::Options& resolver,
                            Unseen unseen) {
   unseen_ = std::move(unseen);
@@ -180,6 +208,7 @@ void ObservationSet::Start(RecordSink& sink, const Clock& clock, const Resolver:
     });
   }
   StartNames(clock, resolver);
+  if (by_listener_) StartProxy(clock, resolver);
   StartOne(v1::LSM, lsm_, *after_drain_);
   if (holder_ != nullptr) {
     if (const absl::Status watched = WatchHolder(); !watched.ok()) LogWarning(watched.message());
@@ -244,6 +273,10 @@ void ObservationSet::RemoveSession(uint64_t cgroup_id) {
   if (fanotify_ != nullptr) {
     fanotify_->RemoveSession(cgroup_id);
     fanotify_->Drain();
+  }
+  if (proxy_ != nullptr) {
+    proxy_records_->Drain();
+    proxy_->RemoveSession(cgroup_id);
   }
   if (ring_ == nullptr) {
     gates_.erase(cgroup_id);
@@ -508,6 +541,14 @@ std::vector<v1::SourceState> ObservationSet::Sources() const {
     states[1].set_why(absl::StrJoin(network_->Inactive(), "; "));
   }
   states.push_back(second_line_ != nullptr ? second_line_->State() : StateOf(v1::NFLOG, nullptr));
+  if (by_listener_) {
+    v1::SourceState& proxy = states.emplace_back(StateOf(v1::PROXY, nullptr));
+    if (proxy_ != nullptr) {
+      proxy.set_active(true);
+      proxy.set_events(proxy_records_->Stats().records);
+      proxy.set_lost(proxy_records_->Stats().lost);
+    }
+  }
   if (lsm_ != nullptr) states.push_back(LsmState());
   return states;
 }

@@ -23,6 +23,7 @@
 #include "daemon/probe/notify_probe.h"
 #include "daemon/probe/process_probe.h"
 #include "daemon/probe/record_queue.h"
+#include "daemon/proxy/proxy.h"
 #include "daemon/resolver/session_names.h"
 #include "daemon/session/observation.h"
 
@@ -64,6 +65,8 @@ class ObservationSet : public Observation {
   NetworkGate* network_gate() { return network_ == nullptr ? nullptr : network_->gate(); }
   // Null where the kernel judges no connects.
   SecondLine* second_line() { return second_line_.get(); }
+  // Null where sessions have none; after Start.
+  const Proxy* proxy() const { return proxy_.get(); }
   // Null where names are not looked up for sessions; after Start.
   const SessionNames* names() const { return names_.get(); }
   // Once all sessions of an earlier daemon are judged by this one.
@@ -71,6 +74,8 @@ class ObservationSet : public Observation {
 
   absl::Status AddSession(uint64_t cgroup_id, int own_fd) override;
   absl::Status JudgeConnects(uint64_t cgroup_id, std::shared_ptr<const policy::Snapshot> snapshot) override;
+  absl::StatusOr<ProxyDoor> OpenProxy(ProxiedSession session,
+                                      const std::optional<ProxyDoor>& earlier) override;
   absl::Status CanJudgeUnix() const override;
   absl::Status JudgeUnix(uint64_t cgroup_id) override;
   bool BacksUpConnects(uint64_t cgroup_id) const override;
@@ -113,9 +118,11 @@ class ObservationSet : public Observation {
     RecordSink& next_;
   };
 
-  ObservationSet(TaskRunner& core, ProcessTree& tree) : core_(core), tree_(tree) {}
+  ObservationSet(TaskRunner& core, ProcessTree& tree, bool by_listener)
+      : core_(core), tree_(tree), by_listener_(by_listener) {}
   template <typename P>
   void StartOne(v1::Source source, std::unique_ptr<P>& probe, RecordSink& sink);
+  void StartProxy(const Clock& clock, const Resolver::Options& options);
   void StartNames(const Clock& clock, const Resolver::Options& options);
   absl::Status WatchHolder();
   void OnHolder();
@@ -143,10 +150,13 @@ class ObservationSet : public Observation {
   std::unique_ptr<AfterDrain> after_drain_;
   std::shared_ptr<RecordQueue> name_records_;
   std::unique_ptr<SessionNames> names_;  // uses the network probe's gate
+  std::shared_ptr<RecordQueue> proxy_records_;
+  std::unique_ptr<Proxy> proxy_;
   Unseen unseen_;
   AnswerProgress answers_;
   bool holder_lost_ = false;
   bool asks_sockets_ = false;  // nobody stands behind calls that name a socket
+  const bool by_listener_;     // sessions have no cgroups
   bool keep_earlier_ = false;  // a session could not be taken over from its last daemon's programs
   std::map<uint64_t, std::shared_ptr<Gate>> gates_;             // of sessions whose calls are asked
   std::map<uint64_t, std::pair<UniqueFd, LossAction>> losses_;  // directories of cgroups: for the next holder

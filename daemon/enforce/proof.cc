@@ -38,6 +38,8 @@ absl::string_view MechanismOf(const v1::Canary& canary) {
     case v1::Canary::CONNECT:
     case v1::Canary::SEND:
       return canary.control() == kNetworkCallsControl ? "seccomp" : "cgroup_bpf";
+    case v1::Canary::ASK_PROXY:
+      return "proxy";
     default:
       return "";
   }

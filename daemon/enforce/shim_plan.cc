@@ -214,6 +214,11 @@ v1::ShimPlan MakeShimPlan(const policy::Snapshot& snapshot, const ShimPlanOption
   return plan;
 }
 
+// Where one does, the built-in layer is another one.
+bool StopsConnections(const policy::Snapshot& snapshot) {
+  return policy::ClosesNameServices(*snapshot.layers().front().document);
+}
+
 bool StopsUnixSockets(const policy::Snapshot& snapshot) {
   const auto stops = [](policy::Decision decision) {
     return policy::Strictness(decision) >= policy::Strictness(policy::Decision::kRedirect);

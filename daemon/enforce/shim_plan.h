@@ -50,6 +50,12 @@ struct ShimPlanOptions {
 // policy injects into the environment is set all the same. Pure.
 v1::ShimPlan MakeShimPlan(const policy::Snapshot& snapshot, const ShimPlanOptions& options);
 
+// The control that the session's proxy judges what its programs ask it for.
+constexpr char kProxyControl[] = "proxy";
+
+// Does something in the policy stop connections?
+bool StopsConnections(const policy::Snapshot& snapshot);
+
 // Does something in the policy stop calls on unix sockets, or on those of services that answer for names?
 bool StopsUnixSockets(const policy::Snapshot& snapshot);
 

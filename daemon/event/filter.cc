@@ -101,6 +101,12 @@ absl::Status DestMatcher::ParsePort(absl::string_view text) {
 bool DestMatcher::Matches(const Event& event) const {
   if (unix_path_) return event.has_unix() && unix_path_->Matches(event.unix().path());
   if (event.has_dns()) return !name_.empty() && !port_ && event.dns().name() == name_;
+  if (event.has_http()) {
+    const v1::Http& http = event.http();
+    if (port_ && http.port() != *port_) return false;
+    if (!name_.empty()) return http.host() == name_;
+    return address_.empty() || SamePrefix(PackAddress(http.host()), address_, prefix_bits_);
+  }
   if (!event.has_net()) return false;
   if (!name_.empty() && event.net().name() != name_) return false;
   if (port_ && event.net().port() != *port_) return false;

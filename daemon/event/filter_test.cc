@@ -128,6 +128,16 @@ TEST_CASE("a destination is an address, a port, a network or a socket's name") {
   CHECK(DestMatches("git.example.org", asked));
   CHECK_FALSE(DestMatches("git.example.org:443", asked));
   CHECK_FALSE(DestMatches("10.1.2.3", asked));
+  Event request;
+  request.set_kind(v1::HTTP);
+  request.mutable_http()->set_host("git.example.org");
+  request.mutable_http()->set_port(443);
+  CHECK(DestMatches("git.example.org", request));
+  CHECK(DestMatches("git.example.org:443", request));
+  CHECK_FALSE(DestMatches("git.example.org:80", request));
+  CHECK_FALSE(DestMatches("10.1.2.3", request));
+  request.mutable_http()->set_host("10.1.2.3");
+  CHECK(DestMatches("10.1.2.0/24", request));
 
   Event socket;
   socket.set_kind(v1::UNIX_CONNECT);

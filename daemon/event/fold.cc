@@ -59,6 +59,9 @@ std::string KeyOf(const Event& event) {
   } else if (event.has_dns()) {  // answers come in another order each time
     const v1::Dns& dns = event.dns();
     key.Add(dns.name()).Add(dns.type()).Add(dns.rcode()).Add(dns.protocol()).Add(dns.server());
+  } else if (event.has_http()) {
+    const v1::Http& http = event.http();
+    key.Add(http.method()).Add(http.host()).Add(http.port()).Add(http.path()).Add(http.status());
   } else if (event.has_unix()) {
     key.Add(event.unix().path()).Add(event.unix().abstract()).Add(event.unix().datagram());
   }

@@ -192,6 +192,9 @@ bool Redactor::Redact(Event* event) const {
     case Event::kUnix:
       found = RedactPath(event->mutable_unix()->mutable_path());
       break;
+    case Event::kHttp:
+      found = RedactPath(event->mutable_http()->mutable_path());
+      break;
     default:
       break;
   }

@@ -38,6 +38,7 @@ std::string OneLine(std::string text) {
 }
 
 std::string DestinationOf(const v1::Net& net) {
+  if (net.address().empty()) return absl::StrCat(net.protocol(), " ", net.name(), ":", net.port());
   const bool v6 = absl::string_view(net.address()).find(':') != absl::string_view::npos;
   return absl::StrCat(net.protocol(), " ", v6 ? "[" : "", net.address(), v6 ? "]" : "", ":", net.port());
 }
@@ -48,6 +49,8 @@ std::string SubjectOf(const Event& event) {
   if (event.has_file()) return event.file().path();
   if (event.has_net()) return DestinationOf(event.net());
   if (event.has_dns()) return absl::StrCat(event.dns().type(), " ", event.dns().name());
+  if (event.has_http())
+    return absl::StrCat(event.http().method(), " ", event.http().host(), event.http().path());
   if (event.has_unix()) return event.unix().path();
   if (event.has_signal()) return absl::StrCat(event.signal().signal(), " to ", event.signal().target().pid());
   if (event.has_call()) return event.call().name();
@@ -105,6 +108,7 @@ void AddSubject(const Event& event, Builder& to) {
     to.Add("NAME", event.net().name());
   }
   if (event.has_dns()) to.Add("NAME", event.dns().name());
+  if (event.has_http()) to.Add("NAME", event.http().host());
   if (event.has_call()) to.Add("CALL", event.call().name());
   if (event.has_limit()) {
     to.Add("RESOURCE", event.limit().resource());

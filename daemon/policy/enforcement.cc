@@ -20,6 +20,7 @@ constexpr char kLsmChange[] = "lsm_change";
 constexpr char kLsmSignal[] = "lsm_signal";
 constexpr char kUnix[] = "unix";
 constexpr char kNetworkCalls[] = "network_calls";
+constexpr char kProxy[] = "proxy";
 constexpr char kLimits[] = "resource_limits.";  // the key follows
 
 using policy::RuleKind;
@@ -30,6 +31,12 @@ class Lister {
   Lister(const policy::Snapshot& snapshot, const SessionMeans& means, const MissingLimits& missing,
          std::vector<v1::RuleEnforcement>& out)
       : means_(means), missing_(missing), out_(out) {
+    denies_other_ = std::any_of(
+        snapshot.layers().begin(), snapshot.layers().end(), [](const policy::CompiledLayer& layer) {
+          return policy::Strictness(layer.defaults[static_cast<size_t>(policy::DefaultFor::kNetwork)]) >=
+                     policy::Strictness(policy::Decision::kRedirect) &&
+                 policy::UnderPosture(policy::Decision::kDeny, layer.posture) == policy::Decision::kDeny;
+        });
     if (means.controls.count(kLsmOpen) == 0) return;
     const policy::KernelView view = policy::MakeKernelView(snapshot);
     in_part_ = policy::FileRulesInPart(view);
@@ -201,11 +208,20 @@ class Lister {
       if (!policy::ParseDomainPattern(domain.value, pattern, error)) return {};
     }
     const bool by_name = !pattern.any && !pattern.names.empty();
+    const bool by_calls = means_.controls.count(kNetworkCalls) != 0;
+    const bool direct = by_calls || means_.controls.count("network") != 0;
+    if (means_.controls.count(kProxy) != 0 && (by_name || !direct)) {
+      if (direct && denies_other_)
+        return {How::ASKED, kProxy,
+                "of what uses the session's proxy; the others are judged by their address"};
+      return {How::NONE, kProxy,
+              "it holds for what uses the session's proxy, and for nothing that connects by itself"};
+    }
     if (by_name && means_.controls.count("names") == 0)
       return {How::NONE, "", "only addresses are judged, and which name led to one is not known"};
     if (means_.controls.count("network") != 0)
       return {How::KERNEL, by_name ? "cgroup_bpf, resolver" : "cgroup_bpf", ""};
-    if (means_.controls.count(kNetworkCalls) != 0) return {How::KERNEL, "seccomp", ""};
+    if (by_calls) return {How::KERNEL, "seccomp", ""};
     return Observed(v1::NETWORK, "network");
   }
   void Add(absl::string_view rule, policy::Position at, const Means& means) {
@@ -228,6 +244,7 @@ class Lister {
   std::vector<v1::RuleEnforcement>& out_;
   const policy::CompiledLayer* layer_ = nullptr;
   std::set<std::pair<size_t, uint32_t>> in_part_;  // file rules
+  bool denies_other_ = false;                      // addresses of which no rule speaks
   bool whole_ = false;  // the rule at hand is one that the kernel decides by itself, devices excepted
 };
 

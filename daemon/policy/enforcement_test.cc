@@ -62,6 +62,25 @@ TEST_CASE("rules on sockets are the kernel's where a connect was tried and stopp
   CHECK(How("listens", means) == "NONE ");
 }
 
+TEST_CASE("rules on names hold for what uses a proxy, and that counts where the others are judged, too") {
+  constexpr char kNetwork[] =
+      "network_rules:\n"
+      "  - {name: named, domains: [a.test], decision: deny}\n"
+      "  - {name: address, cidrs: [192.0.2.0/24], decision: deny}\n";
+  SessionMeans means;
+  CHECK(How("named", means, kNetwork) == "NONE ");
+  means.controls = {"proxy"};
+  CHECK(How("named", means, kNetwork) == "NONE proxy");
+  CHECK(How("address", means, kNetwork) == "NONE proxy");
+  means.controls = {"proxy", "network_calls"};
+  CHECK(How("named", means, kNetwork) == "ASKED proxy");
+  CHECK(How("address", means, kNetwork) == "KERNEL seccomp");
+  // Else who does without the proxy does without the rule.
+  const std::string open = absl::StrCat("defaults: {network: allow}\n", kNetwork);
+  CHECK(How("named", means, open.c_str()) == "NONE proxy");
+  CHECK(How("address", means, open.c_str()) == "KERNEL seccomp");
+}
+
 TEST_CASE("where nobody looks again, programs and opens for writing are asked; names are the broker's") {
   SessionMeans means;
   means.sources = {v1::NOTIFY};

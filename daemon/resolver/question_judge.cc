@@ -46,6 +46,31 @@ std::vector<std::pair<uint16_t, uint8_t>> LikelyPorts(const policy::Rule* rule) 
   return ports;
 }
 
+bool MayAnyNameLeadTo(AddressScope scope, const std::string& name) {
+  return scope == AddressScope::kGlobal || (scope == AddressScope::kPrivate && IsLocalName(name));
+}
+
+// The rule that allows the name also names the address, or the address may be reached by itself.
+bool MayLeadInside(const policy::Snapshot& snapshot, const std::string& name, const policy::Address& address,
+                   uint16_t port, uint8_t protocol) {
+  const policy::Verdict by_name = policy::Evaluate(
+      snapshot, policy::ConnectSubject(address, port, protocol, name), policy::EvaluateOptions());
+  if (by_name.Stops()) return false;
+  if (by_name.rule != nullptr && NamesAddresses(*by_name.rule)) return true;
+  const policy::Verdict by_itself =
+      policy::Evaluate(snapshot, policy::ConnectSubject(address, port, protocol), policy::EvaluateOptions());
+  return !by_itself.Stops();
+}
+
+v1::Judgement Rebinding(const policy::Snapshot& snapshot, const std::string& name,
+                        const policy::Address& address) {
+  return ResolverDenial(
+      snapshot, "rebinding",
+      absl::StrCat(name, " was answered with ", policy::ToString(address),
+                   ", an address of this host or of a local network, which no rule allows; a rule "
+                   "with this name and a cidr does"));
+}
+
 }  // namespace
 
 v1::Judgement ResolverDenial(const policy::Snapshot& snapshot, absl::string_view rule,
@@ -86,22 +111,19 @@ QuestionVerdict JudgeQuestion(const policy::Snapshot& snapshot, const DnsQuestio
 std::optional<v1::Judgement> JudgeAnswer(const policy::Snapshot& snapshot, const QuestionVerdict& verdict,
                                          const std::string& name, const policy::Address& address,
                                          AddressScope scope) {
-  if (scope == AddressScope::kGlobal || (scope == AddressScope::kPrivate && IsLocalName(name)))
-    return std::nullopt;
+  if (MayAnyNameLeadTo(scope, name)) return std::nullopt;
   for (const auto& [port, protocol] : LikelyPorts(verdict.rule)) {
-    const policy::Verdict by_name = policy::Evaluate(
-        snapshot, policy::ConnectSubject(address, port, protocol, name), policy::EvaluateOptions());
-    if (by_name.Stops()) continue;
-    if (by_name.rule != nullptr && NamesAddresses(*by_name.rule)) return std::nullopt;
-    const policy::Verdict by_itself = policy::Evaluate(
-        snapshot, policy::ConnectSubject(address, port, protocol), policy::EvaluateOptions());
-    if (!by_itself.Stops()) return std::nullopt;
+    if (MayLeadInside(snapshot, name, address, port, protocol)) return std::nullopt;
   }
-  return ResolverDenial(
-      snapshot, "rebinding",
-      absl::StrCat(name, " was answered with ", policy::ToString(address),
-                   ", an address of this host or of a local network, which no rule allows; a rule "
-                   "with this name and a cidr does"));
+  return Rebinding(snapshot, name, address);
+}
+
+std::optional<v1::Judgement> JudgeAnswerAt(const policy::Snapshot& snapshot, const std::string& name,
+                                           const policy::Address& address, AddressScope scope, uint16_t port,
+                                           uint8_t protocol) {
+  if (MayAnyNameLeadTo(scope, name) || MayLeadInside(snapshot, name, address, port, protocol))
+    return std::nullopt;
+  return Rebinding(snapshot, name, address);
 }
 
 }  // namespace agentmon

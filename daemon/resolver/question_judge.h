@@ -28,6 +28,11 @@ std::optional<v1::Judgement> JudgeAnswer(const policy::Snapshot& snapshot, const
                                          const std::string& name, const policy::Address& address,
                                          AddressScope scope);
 
+// The same for a connection of which the port is known.
+std::optional<v1::Judgement> JudgeAnswerAt(const policy::Snapshot& snapshot, const std::string& name,
+                                           const policy::Address& address, AddressScope scope, uint16_t port,
+                                           uint8_t protocol);
+
 // What the resolver itself stops, whatever the policy; enforced unless the policy only records.
 v1::Judgement ResolverDenial(const policy::Snapshot& snapshot, absl::string_view rule,
                              absl::string_view message);

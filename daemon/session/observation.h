@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@
 #include "common/base/unique_fd.h"
 #include "common/kernel/cgroup.h"
 #include "daemon/policy/gate.h"
+#include "daemon/proxy/proxy_door.h"
+#include "daemon/proxy/proxy_session.h"
 
 namespace agentmon {
 
@@ -29,6 +32,10 @@ class Observation {
   // in place of another. On an error a cgroup that was not judged is not, and one that was is denied all.
   virtual absl::Status JudgeConnects(uint64_t cgroup_id,
                                      std::shared_ptr<const policy::Snapshot> snapshot) = 0;
+  // A proxy for the session's programs that judges the names and addresses which they ask it for; only where
+  // the kernel judges no connects. `earlier`: as a daemon before this one had opened it.
+  virtual absl::StatusOr<ProxyDoor> OpenProxy(ProxiedSession session,
+                                              const std::optional<ProxyDoor>& earlier) = 0;
   // Whether calls on unix sockets can be judged on this host; why not.
   virtual absl::Status CanJudgeUnix() const = 0;
   // From now on the kernel refuses them in this cgroup unless its gate was asked. After JudgeConnects.

@@ -60,6 +60,7 @@ void SessionManager::PlanShim(const StatePtr& state, bool root) {
   state->plan.set_give_datagram_socket(state->tries_backstop);
   state->proof_required = RequiresEnforcement(*snapshot);
   state->info.clear_controls();
+  if (IsHeldByListener(*state)) PlanProxy(state, *snapshot);
   for (v1::ControlState& control : ControlsOf(state->plan, options.landlock_abi)) {
     *state->info.add_controls() = std::move(control);
   }

@@ -90,6 +90,7 @@ void SessionManager::RecoverByListener(const v1::Session& known, uint64_t daemon
   by_cgroup_[state->cgroup_id] = state;
   deps_.listeners->SeekByEnvironment(known.id());
   deps_.policies.Recover(state->info);
+  RecoverProxy(state);
   deps_.policies.SetControls(known.id(), ActiveControls(state->info));
   const uint64_t now = static_cast<uint64_t>(deps_.clock.BootNs());
   const uint64_t gap = daemon_lost_ns > 0 && now > daemon_lost_ns ? now - daemon_lost_ns : 0;

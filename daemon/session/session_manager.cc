@@ -154,7 +154,8 @@ absl::StatusOr<SessionManager::StatePtr> SessionManager::Make(uid_t uid, v1::Ses
     RETURN_IF_ERROR(MakeCgroup(state));
   for (const v1::SourceState& source : deps_.observation.Sources()) {
     // Where the policy stops nothing, these have nothing to do.
-    if (source.source() == v1::RESOLVER || source.source() == v1::NFLOG) continue;
+    if (source.source() == v1::RESOLVER || source.source() == v1::NFLOG || source.source() == v1::PROXY)
+      continue;
     v1::SourceState* own = state->info.add_sources();
     *own = source;
     own->clear_events();  // of the session from here on

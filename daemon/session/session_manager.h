@@ -140,6 +140,10 @@ class SessionManager : public EventSink {
   // From Attach to Arm nothing but its first process holds it.
   void HoldByFirstProcess(const StatePtr& state, const Caller& caller);
   void RecoverByListener(const v1::Session& known, uint64_t daemon_lost_ns);
+  // The proxy that judges what its programs connect to, where the policy stops some of it.
+  void PlanProxy(const StatePtr& state, const policy::Snapshot& snapshot);
+  void RecoverProxy(const StatePtr& state);
+  ProxiedSession Proxied(const SessionState& state) const;
   void KillByListener(const StatePtr& state, int rounds_left);
   MissingLimits HostMissing(const policy::ResourceLimits& limits) const;
   // Makes a session that has no cgroup yet a scope with this process in it, or a plain cgroup where no scope

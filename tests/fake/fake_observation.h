@@ -21,6 +21,9 @@ class FakeObservation : public Observation {
     if (judge_connects.ok()) judged[cgroup_id] = std::move(snapshot);
     return judge_connects;
   }
+  absl::StatusOr<ProxyDoor> OpenProxy(ProxiedSession, const std::optional<ProxyDoor>&) override {
+    return absl::UnavailableError("a fake");
+  }
   absl::Status CanJudgeUnix() const override { return absl::UnavailableError("a fake"); }
   absl::Status JudgeUnix(uint64_t) override { return CanJudgeUnix(); }
   bool BacksUpConnects(uint64_t) const override { return backstop.has_value(); }

@@ -163,6 +163,12 @@ void AddNameEvents(Sampler& sampler) {
   net.set_result(v1::Net::OK);
   net.set_flow(78);
   net.set_name("api.example.com");
+  v1::Http& http = *sampler.Next(v1::HTTP, v1::PROXY, "/usr/bin/curl").mutable_http();
+  http.set_method("GET");
+  http.set_host("api.example.com");
+  http.set_port(80);
+  http.set_path("/v1/models");
+  http.set_status(200);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ LIBRARIES = {
     "libbpf": r"bpf/(libbpf|libbpf_common|libbpf_legacy|libbpf_version|bpf|btf|bpf_\w+)\.h$|.*\.skel\.h$",
     "libseccomp": r"seccomp\.h$",
     "ldns": r"ldns/",
+    "Boost": r"boost/",
     "c-ares": r"ares(_\w+)?\.h$",
 }
 PROTO = re.compile(r"(agentmon/v1|google/rpc)/\w+(\.grpc)?\.pb\.h$")

@@ -34,7 +34,7 @@ python3 -c '
 import socket
 try: socket.create_connection(("127.0.0.5", 9), 5)
 except OSError as e: print("connect", e.errno)'
-true
+agentmon session show --json "$AGENTMON_SESSION" >shown.json
 END
   # The control: without the floor's word nothing is gained.
   run_as_root_would gain-no
@@ -53,8 +53,7 @@ END
   agentmon session show gain-yes | tee shown.txt
   grep 'no_new_privs .*not active: allow_privileges: set-uid programs have' shown.txt
   grep 'lsm_change .*active' shown.txt
-  agentmon session show gain-yes --json >shown.json
-  enforced_by shown.json closed bpf_lsm
+  enforced_by /home/dev/lsm/shown.json closed bpf_lsm
   agentmon timeline --session gain-yes --enforced yes --format json | grep '"mechanism":"bpf_lsm"' | grep '"rule":"closed"' >found.json
   grep '"uid":1000' found.json # the caller's, with root's rights
   agentmon timeline --session gain-yes --format json | grep -q 'set-uid programs have'
