@@ -21,7 +21,7 @@ end_users() {
   loginctl disable-linger dev
 }
 
-test_a_user_runs_a_daemon_of_their_own_where_the_administrator_allows_it() {  # main, debian13, beside others
+test_a_user_runs_a_daemon_of_their_own_where_the_administrator_allows_it() {  # beside others
   loginctl enable-linger dev
   wait_for 60 user_manager_runs
   on_dev systemctl --user start agentmon.service
@@ -93,4 +93,76 @@ test_a_users_client_starts_their_daemon_through_the_socket() {  # main, debian13
   user_units_stop
   not user_daemon_responds
   end_users
+}
+
+# What Yama keeps from a process that is no forefather, and what PR_SET_PTRACER lifts: not for children.
+look_at_a_neighbour() {
+  on_dev python3 - <<'END'
+import ctypes, errno, os, subprocess
+libc = ctypes.CDLL(None, use_errno=True)
+class Vector(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+
+def answer(label, result):
+    print(label, "ok" if result >= 0 else errno.errorcode[ctypes.get_errno()], flush=True)
+
+# Left behind by its parent, it is nobody's here.
+read, write = os.pipe()
+if os.fork() == 0:
+    if os.fork() == 0:
+        libc.prctl(0x59616D61, ctypes.c_ulong(2**64 - 1), 0, 0, 0)  # PR_SET_PTRACER, PR_SET_PTRACER_ANY
+        child = subprocess.Popen(["sleep", "1000"])
+        os.write(write, f"{os.getpid()} {child.pid}".encode())
+        child.wait()
+    os._exit(0)
+os.wait()
+excepted, pid = map(int, os.read(read, 40).split())
+answer("excepted pidfd_getfd", libc.syscall(438, os.pidfd_open(excepted), 0, 0))
+answer("pidfd_getfd", libc.syscall(438, os.pidfd_open(pid), 0, 0))
+here = ctypes.create_string_buffer(8)
+mine = Vector(ctypes.addressof(here), 8)
+result = libc.process_vm_readv(pid, ctypes.byref(mine), 1, ctypes.byref(mine), 1, 0)
+# Where looking is allowed, this address of ours is none of theirs.
+answer("process_vm_readv", 0 if result < 0 and ctypes.get_errno() == errno.EFAULT else result)
+for link in ("cwd", "root", "fd/0"):
+    try:
+        os.readlink(f"/proc/{pid}/{link}")
+        print(link, "ok")
+    except OSError as e:
+        print(link, errno.errorcode[e.errno])
+os.kill(pid, 9)
+END
+}
+
+test_where_yama_keeps_neighbours_apart_a_users_daemon_says_so_and_begins_no_session() {  # main, debian13
+  begin_users
+  local before status=0; before=$(sysctl -n kernel.yama.ptrace_scope)
+  for scope in 0 1; do
+    sysctl -w "kernel.yama.ptrace_scope=$scope"
+    look_at_a_neighbour | tee "neighbour.$scope"
+  done
+  on_dev systemctl --user start agentmon.service
+  wait_for 60 user_daemon_responds
+  on_dev agentmon status --user | tee status.txt
+  on_dev sh -c 'cd && agentmon run --user --policy observe -- touch yama.made' 2>refused || status=$?
+  cat refused
+  on_dev systemctl --user stop agentmon.service
+  # The same with 0.
+  sysctl -w kernel.yama.ptrace_scope=0
+  wait_for 60 user_daemon_responds
+  on_dev sh -c 'cd && agentmon run --user --policy observe -- touch yama.control'
+  user_units_stop
+  sysctl -w "kernel.yama.ptrace_scope=$before"
+  end_users
+  for act in 'excepted pidfd_getfd' pidfd_getfd process_vm_readv; do grep -x "$act ok" neighbour.0; done
+  grep -x 'excepted pidfd_getfd ok' neighbour.1
+  grep -x 'pidfd_getfd EPERM' neighbour.1
+  grep -x 'process_vm_readv EPERM' neighbour.1
+  for link in cwd root fd/0; do grep -x "$link ok" neighbour.1; done
+  grep 'not active.*kernel.yama.ptrace_scope is 1' status.txt
+  [ $status = 125 ]
+  grep 'kernel.yama.ptrace_scope is 1.*sysctl kernel.yama.ptrace_scope=0' refused
+  [ "$(grep -c '^agentmon: ' refused)" = 1 ]
+  [ ! -e /home/dev/yama.made ]
+  [ -e /home/dev/yama.control ]
 }
