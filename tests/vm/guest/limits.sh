@@ -42,7 +42,7 @@ directory_of() { echo "/sys/fs/cgroup$(field_of "$1" cgroup)"; }
 no_such_unit() { [ "$(systemctl show -p LoadState --value "$1")" = not-found ]; }
 rows_of() { agentmon timeline --session "$1" --kind limit --kind usage --kind session --format json; }
 
-test_memory_beyond_the_limit_is_killed_and_without_one_it_is_not() {  # main, debian13, beside others
+test_memory_beyond_the_limit_is_killed_and_without_one_it_is_not() {  # beside others
   local hungry='my $x = "x" x (150 << 20); print length($x), "\n"'
   run_limited roomy 'max_memory_mb: 600, memory_swap_max_mb: 0' perl -e "$hungry" | grep -qx $((150 << 20))
   # The shell lives on: only the hungry one is ended.
@@ -96,7 +96,7 @@ test_limits_stand_in_the_control_files_and_follow_a_new_policy() {  # beside oth
 }
 
 # What is dropped is tested where there is a network; here, that this kernel takes the programs and systemd leaves them.
-test_the_network_rate_stays_on_the_scope() {  # main, debian13
+test_the_network_rate_stays_on_the_scope() {
   begin_limited rate 'net_bandwidth_mbps: 8'
   agentmon session show rate | grep 'network 8 Mbit/s'
   local cgroup; cgroup=$CGROUP2$(field_of rate cgroup)
@@ -155,7 +155,7 @@ test_limits_of_the_users_slice_hold_in_a_session() {
   run_limited slice2 'pids_max: 50' perl -e 'my $x = "x" x (200 << 20)'
 }
 
-test_a_restart_and_a_kill_find_scopes_again() {  # main, debian13
+test_a_restart_and_a_kill_find_scopes_again() {
   begin_limited again 'pids_max: 50, session_timeout: 1h'
   local unit pid; unit=$(field_of again unit)
   systemctl restart agentmon.service

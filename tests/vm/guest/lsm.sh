@@ -17,7 +17,11 @@ ${3:-}
 END
   chmod 644 "$LSM_POLICY"
 }
-is_attached() { bpftool link show | grep -q 'attach_type lsm_mac'; }
+# By the names of the programs: systemd 257 has some of its own.
+is_attached() {
+  bpftool prog list | sed -n 's/^\([0-9]*\): lsm  *name on_.*/\1/p' >ours
+  bpftool link show | sed -n 's/^[0-9]*: tracing  *prog \([0-9]*\).*/\1/p' | grep -qxFf ours
+}
 pins() { find /sys/fs/bpf/agentmon -name 'on_*' 2>/dev/null | wc -l; }
 # by_lsm SESSION PATH RULE [KIND]: a stored denial by the kernel, enforced, with its errno.
 by_lsm() {
@@ -65,7 +69,7 @@ stopped_meanwhile() {
 }
 
 # Nobody asks before: only the kernel's own rules hold there.
-test_lsm_rules_hold_where_nobody_asks_and_without_a_daemon() {  # main, debian13
+test_lsm_rules_hold_where_nobody_asks_and_without_a_daemon() {
   # shellcheck disable=SC2016
   as_dev sh -c 'rm -rf ~/lsm; mkdir -p ~/lsm/closed ~/lsm/open; cd ~/lsm; for f in closed/f closed/g alone open/f open/g; do echo TEXT >$f; done'
   lsm_policy best_effort /home/dev/lsm
@@ -325,7 +329,7 @@ EOF
   wait_for 60 test -e /home/dev/lsm/servers
 }
 
-test_lsm_programs_stop_connects_to_unix_sockets() {  # main, debian13, beside others
+test_lsm_programs_stop_connects_to_unix_sockets() {  # beside others
   as_dev sh -c 'rm -rf ~/lsm; mkdir -p ~/lsm'
   start_servers
   cat >"$LSM_POLICY" <<'EOF'
@@ -497,7 +501,7 @@ EOF
 }
 
 # Only a process of root could do any of this; and only an attached one, which has lost no capability, shows who stops it.
-test_lsm_programs_keep_what_holds_a_session() {  # main, debian13, beside others
+test_lsm_programs_keep_what_holds_a_session() {  # beside others
   rm -rf /run/vm/guard && mkdir -p /run/vm/guard/mine /run/vm/guard/held && echo TEXT >/run/vm/guard/text
   mount -t tmpfs none /run/vm/guard/held
   lsm_policy best_effort /run/vm/guard
