@@ -48,7 +48,6 @@ CONFIGURATIONS = {
     "hybrid": Configuration("systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=0"),
     "debian13": Configuration(release="trixie"),
     "capabilities": Configuration(own=True),
-    "latency": Configuration(own=True),
 }
 # A case that two of different files may run at once.
 BESIDE = "beside others"
