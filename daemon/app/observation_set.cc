@@ -33,8 +33,8 @@ absl::Status MayReadCallers(const ProcFs& proc) {
   if (!scope.ok() || absl::StartsWith(*scope, "0")) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
       "kernel.yama.ptrace_scope is ", absl::StripAsciiWhitespace(*scope),
-      ": a daemon that is not root's cannot take over listeners or read what calls name; with 0 it "
-      "could"));
+      ": a daemon that is not root's cannot take over listeners or read what calls name; ask the "
+      "administrator for the system's agentmon, which can, or for 'sysctl kernel.yama.ptrace_scope=0'"));
 }
 
 }  // namespace

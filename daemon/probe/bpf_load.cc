@@ -32,7 +32,7 @@ void RouteLibbpfLog() { libbpf_set_print(LogFromLibbpf); }
 absl::Status BpfError(int error_number, absl::string_view what) {
   absl::Status status = ErrnoStatus(error_number, what);
   if (error_number == EPERM || error_number == EACCES) {
-    return WithContext(status, "BPF is refused here (needs root with CAP_BPF and CAP_PERFMON)");
+    return WithContext(status, "BPF is refused here (needs CAP_SYS_ADMIN, or CAP_BPF and CAP_PERFMON)");
   }
   return status;
 }

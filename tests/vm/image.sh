@@ -1,9 +1,9 @@
 #!/bin/bash
-# Makes the image that the VM tests boot: image.sh FOLDER leaves disk.img, vmlinuz and initrd.img in it. Needs root.
-# Debian 12 with systemd, D-Bus, logind and what the package depends on; a user `dev` (uid 1000); at boot a service
+# Makes the image that the VM tests boot: image.sh FOLDER RELEASE leaves disk.img, vmlinuz and initrd.img in it. Needs
+# root. Debian 12 (bookworm) or 13 (trixie) with systemd, D-Bus, logind and what the package depends on; a user `dev` (uid 1000); at boot a service
 # unpacks the second disk into /run/vm and runs /run/vm/run.
 set -euo pipefail
-OUT=$1
+OUT=$1 RELEASE=$2
 PACKAGES=systemd-sysv,dbus,libpam-systemd,linux-image-cloud-amd64,initramfs-tools,kmod,udev,procps,libcap2-bin
 PACKAGES+=,libelf1,libseccomp2,libsqlite3-0,libstdc++6,libsystemd0,zlib1g
 # For what the cases look at: profiles, tables of the firewall, programs in the kernel.
@@ -50,7 +50,10 @@ ln -s /etc/systemd/system/vm.service "$1/etc/systemd/system/graphical.target.wan
 # Nobody reads these, and each costs seconds of an emulated boot. Those of names are for the case that wants them.
 for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service \
   fstrim.timer getty@tty1.service systemd-pstore.service man-db.timer apparmor.service nftables.service \
-  systemd-resolved.service nscd.service; do
+  systemd-resolved.service nscd.service \
+  systemd-random-seed.service systemd-update-utmp.service systemd-update-utmp-runlevel.service \
+  systemd-binfmt.service systemd-hwdb-update.service ldconfig.service getty-static.service \
+  modprobe@drm.service modprobe@efi_pstore.service modprobe@fuse.service; do
   ln -sf /dev/null "$1/etc/systemd/system/$unit"
 done
 END
@@ -59,8 +62,8 @@ chmod +x "$work/before" "$work/after"
 mmdebstrap --mode=root --variant=apt --include="$PACKAGES" --format=directory \
   --aptopt='Acquire::Languages "none"' \
   --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
-  --essential-hook="$work/before" --customize-hook="$work/after" \
-  bookworm "$work/root"
+  --dpkgopt=force-unsafe-io --essential-hook="$work/before" --customize-hook="$work/after" \
+  "$RELEASE" "$work/root"
 cp "$work"/root/boot/vmlinuz-* "$OUT/vmlinuz"
 cp "$work"/root/boot/initrd.img-* "$OUT/initrd.img"
 rm -rf "$work"/root/var/lib/apt/lists/* "$work"/root/var/cache/apt/*.bin

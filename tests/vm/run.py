@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Boots a Debian 12 virtual machine, installs a package in it and runs the cases of tests/vm/guest there.
+"""Boots a Debian virtual machine, installs a package in it and runs the cases of tests/vm/guest there.
 
   run.py --deb FILE --results FOLDER [--configuration NAME] [-k TEXT] [--cache FOLDER] [--seconds N] [--cpus N]
-  run.py --build-only [--cache FOLDER]
+  run.py --build-only [--configuration NAME] [--cache FOLDER]
 
-The image is made once and kept below the cache, by a hash of its recipe. Nothing is written to it: each run sees it
+The image is made once a release and kept below the cache, by a hash of its recipe. Nothing is written to it: each run sees it
 as it was made, over its reboots. The machine has no network. The package goes in, and the reports come out, as tar
 archives on disks of their own. FOLDER gets a JUnit file and vm/NAME: a log for each case, the journal, the boot console.
 Exit status 3: the image could not be made.
@@ -23,6 +23,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import typing
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tools"))
@@ -31,13 +32,25 @@ import junit  # noqa: E402
 RESULTS_BYTES = 64 << 20
 IMAGE_SECONDS = 1500
 NO_IMAGE = 3
-# What the kernel is told in each configuration. The first is the one that runs by default, with every case.
+
+
+class Configuration(typing.NamedTuple):
+    kernel: str = ""           # what it is told
+    release: str = "bookworm"  # of Debian
+    own: bool = False          # has no cases but its own, and those that install
+
+
+# The first is the one that runs by default.
 CONFIGURATIONS = {
-    "main": "",
-    "apparmor": "lsm=landlock,lockdown,yama,apparmor",
-    "no-lsm": "lsm=landlock,lockdown,yama apparmor=0",
-    "hybrid": "systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=0",
+    "main": Configuration(),
+    "apparmor": Configuration("lsm=landlock,lockdown,yama,apparmor"),
+    "no-lsm": Configuration("lsm=landlock,lockdown,yama apparmor=0"),
+    "hybrid": Configuration("systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=0"),
+    "debian13": Configuration(release="trixie"),
+    "capabilities": Configuration(own=True),
 }
+# A case that two of different files may run at once.
+BESIDE = "beside others"
 # Files of cases that come before and after the others, which come by name.
 FIRST, LAST = ["install"], ["upgrade", "reboot", "removal"]
 
@@ -46,23 +59,33 @@ def say(text):
     print(f"== {text}", file=sys.stderr, flush=True)
 
 
+def has_case(configuration, file, marks):
+    """Whether a case runs there. Of its marks: none for `main` alone, names of configurations, or `every configuration`."""
+    where = [mark for mark in marks if mark != BESIDE] or ["main"]
+    if where == ["every configuration"]:
+        return not CONFIGURATIONS[configuration].own or file in FIRST
+    return configuration in where
+
+
 def cases_of(guest, configuration, keyword=""):
-    """[(file, case)] in the order they run in. Outside of the first configuration only those that are marked."""
+    """[(file, case, whether others run beside it)] in the order they run in: those with others before those without."""
     files = {path.stem: path for path in guest.glob("*.sh") if path.stem != "common"}
     rest = sorted(name for name in files if name not in FIRST + LAST)
-    order = [name for name in FIRST + rest + LAST if name in files]
-    cases = []
-    for name in order:
-        for case, mark in re.findall(r"^test_(\w+)\(\) \{ *(# every configuration)?", files[name].read_text(), re.M):
-            if (mark or configuration == "main") and (keyword in case or name in FIRST):
-                cases.append((files[name].name, case))
-    return cases
+
+    def of(names):
+        for name in names:
+            for case, marks in re.findall(r"^test_(\w+)\(\) \{(?: *# (.+))?$", files[name].read_text(), re.M):
+                marks = marks.split(", ") if marks else []
+                if has_case(configuration, name, marks) and (keyword in case or name in FIRST):
+                    yield files[name].name, case, BESIDE in marks
+
+    return [*of(FIRST), *sorted(of(rest), key=lambda case: not case[2]), *of(LAST)]
 
 
-def image(cache):
-    """The folder of the image; made when it is not there, by one at a time."""
+def image(cache, release):
+    """The folder of the release's image; made when it is not there, by one at a time."""
     recipe = HERE / "image.sh"
-    folder = cache / f"vm-{hashlib.sha256(recipe.read_bytes()).hexdigest()[:16]}"
+    folder = cache / f"vm-{release}-{hashlib.sha256(recipe.read_bytes()).hexdigest()[:16]}"
     if folder.is_dir():
         return folder
     cache.mkdir(parents=True, exist_ok=True)
@@ -73,13 +96,14 @@ def image(cache):
         say(f"making the image in {folder} (some minutes, once)")
         began = time.monotonic()
         # The last one stays: another branch may have it.
-        for old in sorted((p for p in cache.glob("vm-*") if p.is_dir()), key=lambda p: p.stat().st_mtime)[:-1]:
+        for old in sorted((p for p in cache.glob(f"vm-{release}-*") if p.is_dir()), key=lambda p: p.stat().st_mtime)[:-1]:
             shutil.rmtree(old)
         unfinished = pathlib.Path(tempfile.mkdtemp(prefix="making-", dir=cache))
         try:
             log = cache / "vm-image.log"
             with open(log, "wb") as out:
-                made = subprocess.run(["timeout", "--kill-after=10", str(IMAGE_SECONDS), str(recipe), str(unfinished)],
+                made = subprocess.run(["timeout", "--kill-after=10", str(IMAGE_SECONDS), str(recipe), str(unfinished),
+                                       release],
                                       stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
             if made.returncode != 0:
                 print(log.read_text(errors="replace")[-3000:], file=sys.stderr)
@@ -108,7 +132,7 @@ def pack(deb, cases, work, target):
     with tarfile.open(target, "w") as tar:
         for path in sorted((HERE / "guest").iterdir()):
             tar.add(path, path.name)
-        (work / "cases").write_text("".join(f"{file} {case}\n" for file, case in cases))
+        (work / "cases").write_text("".join(f"{file} {case} {'beside' if beside else 'alone'}\n" for file, case, beside in cases))
         tar.add(work / "cases", "cases")
         tar.add(deb, "agentmon.deb")
         tar.add(newer(deb, work), "newer.deb")
@@ -121,14 +145,15 @@ def command(folder, work, cpus, configuration):
              "-monitor", "none", "-nodefaults"]
     # Emulated even where there is a /dev/kvm: one below another hypervisor may stop in the middle of a boot.
     accelerated = os.environ.get("AGENTMON_VM_KVM") == "1"
-    words += ["-accel", "kvm", "-cpu", "host"] if accelerated else ["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"]
+    # A processor without XSAVE: emulated, a switch between programs with it costs nearly as much as the programs do.
+    words += ["-accel", "kvm", "-cpu", "host"] if accelerated else ["-accel", "tcg,thread=multi", "-cpu", "Nehalem,+rdrand"]
     for path, rest in ((folder / "disk.img", "snapshot=on"), (work / "payload.tar", "readonly=on"),
                        (work / "results.tar", "cache=unsafe")):
         words += ["-drive", f"if=virtio,format=raw,file={path},{rest}"]
     words += ["-kernel", str(folder / "vmlinuz"), "-initrd", str(folder / "initrd.img"),
               # no_timer_check: on a busy host the emulated timer is late, and the kernel takes it for broken.
               "-append", "root=/dev/vda rw console=ttyS0 quiet no_timer_check mitigations=off panic=-1 "
-              + CONFIGURATIONS[configuration],
+              + CONFIGURATIONS[configuration].kernel,
               "-serial", f"file:{work / 'console.txt'}", "-serial", "stdio"]
     return words
 
@@ -151,29 +176,40 @@ def lines_of(process, deadline):
             yield line.decode(errors="replace").rstrip("\r")
 
 
-def follow(lines, seconds, began):
+def processor_seconds(pid):
+    """What the machine has used: unlike the time of the clock, nearly the same whoever else wants the processors."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def follow(lines, seconds, began, pid):
     """Shows what the machine says, and gathers its cases; whether it came to its end."""
-    cases, running, complete = [], None, False
+    cases, running, complete, used = [], [], False, 0
+
+    def end(why):
+        cases.extend(junit.Case(case, "fail", why) for case in running or ["boot"])
+
     for line in lines:
         since = f"[{time.monotonic() - began:5.0f} s]"
         if line is None:
-            cases.append(junit.Case(running or "boot", "fail", f"not done after {seconds} s"))
+            end(f"not done after {seconds} s")
             return cases, False
         if line.startswith("CASE\t"):
             _, case, outcome, took, message = (line.split("\t") + [""])[:5]
             cases.append(junit.Case(case, outcome, message.replace("|", "\n").strip(), float(took)))
-            print(f"{since} {outcome} {case} ({took} s)", file=sys.stderr, flush=True)
+            before, used = used, processor_seconds(pid)
+            print(f"{since} {outcome} {case} ({took} s, {used - before:.1f} s of processors)", file=sys.stderr, flush=True)
             if outcome == "fail":
                 print(cases[-1].message, file=sys.stderr, flush=True)
-            running = None
+            running.remove(case)
         elif line.startswith("START "):
-            running = line[6:]
+            running.append(line[6:])
         elif line == "DONE":
             complete = True
         else:
             print(f"{since} {line}", file=sys.stderr, flush=True)
     if not complete:
-        cases.append(junit.Case(running or "boot", "fail", "the machine stopped before its end"))
+        end("the machine stopped before its end")
     return cases, complete
 
 
@@ -204,13 +240,13 @@ def run(folder, args):
         process = subprocess.Popen(command(folder, work, args.cpus, args.configuration), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE)
         try:
-            cases, complete = follow(lines_of(process, began + args.seconds), args.seconds, began)
+            cases, complete = follow(lines_of(process, began + args.seconds), args.seconds, began, process.pid)
         finally:
             process.kill()
             process.wait()
         keep_logs(work, logs, complete)
     seen = {case.name for case in cases}
-    cases += [junit.Case(case, "fail", "did not run") for _, case in expected if case not in seen]
+    cases += [junit.Case(case, "fail", "did not run") for _, case, _ in expected if case not in seen]
     junit.write(args.results / f"{name}.xml", name, cases)
     say(f"virtual machine ({args.configuration}): {time.monotonic() - began:.0f} s, logs in {logs}")
     return 1 if any(case.outcome == "fail" for case in cases) else 0
@@ -230,7 +266,7 @@ def main():
     args = parser.parse_args()
     # Ended from outside, it takes the machine with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    folder = image(args.cache)
+    folder = image(args.cache, CONFIGURATIONS[args.configuration].release)
     if args.build_only:
         return 0
     if args.deb is None or args.results is None:

@@ -92,3 +92,12 @@ stop_worker() {
   wait_for 30 no_session "$1"
 }
 no_session() { ! agentmon session list | grep -qw "$1"; }
+# enforced_by FILE RULE MECHANISM: the file ends with `agentmon session show --json`.
+enforced_by() {
+  sed -n '/^{/,$p' "$1" | python3 -c '
+import json, sys
+rule, mechanism = sys.argv[1:]
+rules = [r for r in json.load(sys.stdin)["policy"]["rules"] if r["rule"] == rule]
+print(rules)
+assert [(r["enforced"], r["mechanism"]) for r in rules] == [("kernel", mechanism)]' "$2" "$3"
+}

@@ -9,7 +9,7 @@ every_source_is_active() {
   has_no 'ABI 0' shown.txt
 }
 
-test_the_default_policy_stops_secrets_and_names_the_rule() {  # every configuration
+test_the_default_policy_stops_secrets_and_names_the_rule() {  # every configuration, beside others
   as_dev sh -c 'cd; mkdir -p .ssh work; echo KEY >.ssh/id_x; echo SECRET=1 >work/.env'
   cat >/run/vm/secrets.sh <<'END'
 cd || exit 1
@@ -34,13 +34,13 @@ END
   grep 'id_new: Permission denied' said.txt
   [ "$(cat /home/dev/work/.env)" = SECRET=1 ]
   for made in .ssh/id_new work/other work/linked work/.env.local; do [ ! -e "/home/dev/$made" ]; done
-  as_dev agentmon why --last 20 | tee why.txt
+  as_dev agentmon why --session secrets --last 20 | tee why.txt
   grep -A5 'id_x' why.txt | grep 'secrets-of-the-user'
   grep -A5 'work/.env:' why.txt | grep 'secret-files'
   every_source_is_active secrets
 }
 
-test_ordinary_work_goes_on_below_the_default_policy() {  # every configuration
+test_ordinary_work_goes_on_below_the_default_policy() {  # every configuration, beside others
   cat >/run/vm/work.sh <<'END'
 set -eux
 mkdir -p "$HOME/project/src" && cd "$HOME/project"
@@ -102,7 +102,7 @@ END
   has_no 'said\|fine' <(agentmon timeline --session outlives --enforced yes)
 }
 
-test_a_running_process_is_taken_into_a_session() {
+test_a_running_process_is_taken_into_a_session() {  # beside others
   rm -f /home/dev/attached.*
   cat >/run/vm/attached.sh <<'END'
 cd || exit 1

@@ -23,6 +23,6 @@ test_the_service_is_active_and_has_nothing_to_complain_of() {  # every configura
   agentmon policy list
   journalctl --no-pager -u agentmon.service
   [ "$(systemctl show -p NRestarts --value agentmon.service)" = 0 ]
-  systemd-analyze security --no-pager agentmon.service >out/security.txt || true
+  systemd-analyze security --no-pager agentmon.service >/run/vm/out/security.txt || true
   grep Cap "/proc/$(main_pid)/status"
 }

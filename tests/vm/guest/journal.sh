@@ -3,7 +3,7 @@
 
 id_of() { agentmon session show "$1" --json | sed -n 's/.*"id": *"\([^"]*\)".*/\1/p' | head -n 1; }
 
-test_a_denial_is_found_in_the_journal_by_its_fields() {  # every configuration
+test_a_denial_is_found_in_the_journal_by_its_fields() {  # every configuration, beside others
   as_dev sh -c 'cd; echo SECRET=1 >.env; agentmon run --name said --policy default -- cat .env || true; rm .env'
   local id; id=$(id_of said)
   [ -n "$id" ]

@@ -42,7 +42,7 @@ directory_of() { echo "/sys/fs/cgroup$(field_of "$1" cgroup)"; }
 no_such_unit() { [ "$(systemctl show -p LoadState --value "$1")" = not-found ]; }
 rows_of() { agentmon timeline --session "$1" --kind limit --kind usage --kind session --format json; }
 
-test_memory_beyond_the_limit_is_killed_and_without_one_it_is_not() {
+test_memory_beyond_the_limit_is_killed_and_without_one_it_is_not() {  # beside others
   local hungry='my $x = "x" x (150 << 20); print length($x), "\n"'
   run_limited roomy 'max_memory_mb: 600, memory_swap_max_mb: 0' perl -e "$hungry" | grep -qx $((150 << 20))
   # The shell lives on: only the hungry one is ended.
@@ -54,7 +54,7 @@ test_memory_beyond_the_limit_is_killed_and_without_one_it_is_not() {
   rows_of roomy | has_no '"kind":"limit"'
 }
 
-test_forks_beyond_the_limit_fail_and_without_one_they_do_not() {
+test_forks_beyond_the_limit_fail_and_without_one_they_do_not() {  # beside others
   cat >/run/vm/many.pl <<'END'
 my @made;
 for (1 .. 40) { my $pid = fork; last unless defined $pid; if (!$pid) { sleep 60; exit } push @made, $pid }
@@ -79,7 +79,7 @@ test_a_processor_quota_holds() {
   agentmon timeline --session slow --kind limit --format json | grep '"resource":"cpu"'
 }
 
-test_limits_stand_in_the_control_files_and_follow_a_new_policy() {
+test_limits_stand_in_the_control_files_and_follow_a_new_policy() {  # beside others
   begin_limited files 'max_memory_mb: 200, pids_max: 50, cpu_quota_percent: 150'
   local directory; directory=$(directory_of files)
   [ "$(cat "$directory/memory.max")" = $((200 << 20)) ]
@@ -112,7 +112,7 @@ test_the_network_rate_stays_on_the_scope() {
   wait_for 30 no_session rate
 }
 
-test_a_session_is_a_scope_below_its_users_slice() {
+test_a_session_is_a_scope_below_its_users_slice() {  # main, debian13, beside others
   begin_limited scope 'pids_max: 50'
   local id unit pid; id=$(field_of scope id); unit=agentmon-$id.scope; pid=$(cat "$LIMITS/scope.pid")
   [ "$(field_of scope unit)" = "$unit" ]
@@ -134,13 +134,13 @@ test_a_session_is_a_scope_below_its_users_slice() {
   wait_for 30 test ! -e "/sys/fs/cgroup/user.slice/user-1000.slice/$unit"
 }
 
-test_network_and_files_of_a_scope_are_recorded() {
+test_network_and_files_of_a_scope_are_recorded() {  # beside others
   run_limited net 'pids_max: 50' bash -c ': >/home/dev/limits/made; : </dev/tcp/127.0.0.1/1' || true
   agentmon timeline --session net --kind connect | grep '127.0.0.1:1/tcp'
   agentmon timeline --session net --kind create | grep /home/dev/limits/made
 }
 
-test_a_session_of_root_is_a_scope_below_agentmons_slice() {
+test_a_session_of_root_is_a_scope_below_agentmons_slice() {  # beside others
   systemd-run --quiet --collect --unit=client-roots -p Type=exec \
     agentmon run --allow-root --name rootscope -- sleep 600
   wait_for 60 sh -c 'agentmon session show rootscope | grep -q running'
@@ -172,7 +172,7 @@ test_a_restart_and_a_kill_find_scopes_again() {
   wait_for 30 no_such_unit "$unit"
 }
 
-test_a_timeout_ends_a_scope() {
+test_a_timeout_ends_a_scope() {  # beside others
   # A program that TERM ended is no failure to systemd-run.
   run_limited brief 'session_timeout: 3s' sleep 600 || true
   rows_of brief | grep '"resource":"session_timeout"'

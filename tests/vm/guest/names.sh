@@ -31,7 +31,7 @@ names_services() { # start | stop
 }
 knows() { getent hosts "$1" | grep -F "$2"; }
 
-test_names_of_a_session_are_asked_of_dns_alone() {
+test_names_of_a_session_are_asked_of_dns_alone() {  # beside others
   wait_for 60 responds
   names_services start
   grep '^hosts:.*resolve \[!UNAVAIL=return\].*dns' /etc/nsswitch.conf

@@ -93,8 +93,8 @@ test_a_daemon_that_stands_still_is_replaced_and_holds_no_agent_up() {
   stop_worker still
 }
 
-test_a_daemon_that_works_is_left_alone_by_the_watchdog() {
-  # The last restart was the case's before; from then on no timeout came. Idle, and longer than the watchdog's.
+test_a_daemon_that_works_is_left_alone_by_the_watchdog() {  # beside others
+  # From its start on no timeout came, for longer than the watchdog's.
   local pid; pid=$(main_pid)
   wait_for 60 sh -c "[ \$(ps -o etimes= -p $pid) -ge 40 ]"
   [ "$(main_pid)" = "$pid" ]

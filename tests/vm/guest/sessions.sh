@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Sessions of ordinary users, as they are recorded and shown.
 
-test_a_session_of_an_ordinary_user_is_recorded() {  # every configuration
+test_a_session_of_an_ordinary_user_is_recorded() {  # every configuration, beside others
   as_dev sh -c 'cd; agentmon run --name first -- sh -c "echo x >made; cat /etc/hostname; rm made; exec id -u"' | tee said.txt
   grep -qx 1000 said.txt
   agentmon session show first
@@ -19,7 +19,7 @@ test_a_session_of_an_ordinary_user_is_recorded() {  # every configuration
 
 # With a policy that stops things, the daemon itself makes the calls that change files, as their caller: what its unit
 # lets it do must be enough for that.
-test_file_changing_calls_work_below_the_shipped_policies() {  # every configuration
+test_file_changing_calls_work_below_the_shipped_policies() {  # every configuration, beside others
   cat >/run/vm/changes.sh <<'END'
 set -eux
 cd "$1"
@@ -39,14 +39,14 @@ END
   done
 }
 
-test_an_ordinary_user_does_not_see_sessions_of_others() {
+test_an_ordinary_user_does_not_see_sessions_of_others() {  # beside others
   agentmon run --allow-root --name roots -- true
   agentmon timeline --session roots | grep exec
   as_dev agentmon timeline --session roots >rows.txt 2>&1 || true
   has_no exec rows.txt
 }
 
-test_two_users_are_kept_apart() {
+test_two_users_are_kept_apart() {  # beside others
   useradd --create-home --shell /bin/bash eve
   as_eve() { runuser -u eve -- env HOME=/home/eve "$@"; }
   start_worker hers eve
