@@ -1,7 +1,5 @@
 #include "daemon/proxy/proxy_door.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <cstdlib>
 
@@ -11,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/base/log.h"
+#include "common/base/random.h"
 
 namespace agentmon {
 namespace {
@@ -28,14 +26,7 @@ std::string ProxyDoor::Authorization() const {
   return absl::StrCat("Basic ", absl::Base64Escape(absl::StrCat(kProxyUser, ":", token)));
 }
 
-std::string NewProxyToken() {
-  std::string bytes(kTokenBytes, '\0');
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    LogError("getrandom failed");
-    ::abort();  // no unguessable token without it
-  }
-  return absl::BytesToHexString(bytes);
-}
+std::string NewProxyToken() { return absl::BytesToHexString(RandomBytes(kTokenBytes)); }
 
 std::optional<ProxyDoor> FindProxyDoor(absl::string_view environment) {
   for (absl::string_view word : absl::StrSplit(environment, '\0')) {
