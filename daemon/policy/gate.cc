@@ -149,12 +149,15 @@ Gate::Answer Gate::Unix(uint32_t operation, absl::string_view path) {
   return Judge(*policy_->Get(), policy::UnixSubject(operation, path));
 }
 
+bool Gate::IsProxy(const policy::Address& address, uint16_t port, uint8_t protocol) const {
+  constexpr uint8_t kLoopback[] = {127, 0, 0, 1};
+  return port != 0 && port == proxy_port_ && protocol == policy::kTcp &&
+         policy::Reached(address) == policy::FromBytes4(kLoopback);
+}
+
 Gate::Answer Gate::Network(policy::NetworkOp operation, const policy::Address& address, uint16_t port,
                            uint8_t protocol) {
-  constexpr uint8_t kLoopback[] = {127, 0, 0, 1};
-  if (port != 0 && port == proxy_port_ && protocol == policy::kTcp &&
-      policy::Reached(address) == policy::FromBytes4(kLoopback))
-    return Answer();
+  if (IsProxy(address, port, protocol)) return Answer();
   policy::Subject subject = policy::ConnectSubject(address, port, protocol);
   subject.network_op = operation;
   return Judge(*policy_->Get(), subject);

@@ -80,6 +80,8 @@ class Gate {
 
   // The session's own proxy listens on this port of 127.0.0.1; 0 = none does.
   void SetProxy(uint16_t port) { proxy_port_ = port; }
+  // Whether a connection there reaches it.
+  bool IsProxy(const policy::Address& address, uint16_t port, uint8_t protocol) const;
 
   // The session's first process is known.
   void SetFirstProcess(pid_t pid);

@@ -206,6 +206,8 @@ int SocketWork::Judge(bool connects) {
     if (call_.act != SocketAct::kConnect) message_.has_name = false;
     return 0;
   }
+  // Where what is asked there leads is told by the proxy.
+  if (listener_->gate->IsProxy(to.address, to.port, to.protocol)) return 0;
   Event event = DescribeDestination(socket_, to, begins ? v1::CONNECT : v1::SEND);
   Gate::Answer answer = listener_->gate->Network(
       begins ? policy::NetworkOp::kConnect : policy::NetworkOp::kSend, to.address, to.port, to.protocol);
