@@ -170,7 +170,7 @@ struct Document {
   int64_t version = 0;
   Posture posture = Posture::kUnset;
   Enforcement enforcement = Enforcement::kUnset;
-  bool nested_allowed = false;                 // `nested: allow`
+  bool nested_allowed = false;  // `nested: allow`
   std::optional<bool> allow_privileges;
   std::string on_daemon_loss;                  // "", "freeze" or "kill"
   std::array<Decision, kDefaults> defaults{};  // kNone = not given
