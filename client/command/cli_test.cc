@@ -279,7 +279,7 @@ TEST_CASE("the filter says what the options say") {
   CHECK(filter.session() == "*");
   CHECK(filter.since_ns() == int64_t{23} * 3600 * 1'000'000'000);
   CHECK(filter.until_ns() == int64_t{47} * 1800 * 1'000'000'000);
-  CHECK(filter.kinds_size() == 6);
+  CHECK(filter.kinds_size() == 7);
   CHECK(filter.decision() == v1::ASK);
   CHECK(filter.enforced() == v1::EventFilter::NO);
   CHECK(filter.path_glob() == "/etc/**");
