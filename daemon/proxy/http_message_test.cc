@@ -45,21 +45,23 @@ TEST_CASE("a head is taken as a whole, and its body byte by byte") {
 
 TEST_CASE("a chunked body ends with its last chunk, whatever the pieces") {
   const std::string head = "POST http://a.test/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
-  const std::string body = "5\r\nhello\r\n3;x=y\r\nabc\r\n0\r\nTrailer: x\r\n\r\n";
-  for (size_t piece = 1; piece <= body.size(); ++piece) {
-    const auto reader = NewRequestReader();
-    REQUIRE(reader->Take(head) == head.size());
-    std::string waiting;
-    size_t taken = 0;
-    for (size_t at = 0; at < body.size(); at += piece) {
-      waiting += body.substr(at, piece);
-      const size_t n = reader->Take(waiting);
-      taken += n;
-      waiting.erase(0, n);
+  for (const std::string body :
+       {"5\r\nhello\r\n3;x=y\r\nabc\r\n0\r\nTrailer: x\r\n\r\n", "0\r\n\r\n", "0\r\nTrailer: x\r\n\r\n"}) {
+    for (size_t piece = 1; piece <= body.size(); ++piece) {
+      const auto reader = NewRequestReader();
+      REQUIRE(reader->Take(head) == head.size());
+      std::string waiting;
+      size_t taken = 0;
+      for (size_t at = 0; at < body.size(); at += piece) {
+        waiting += body.substr(at, piece);
+        const size_t n = reader->Take(waiting);
+        taken += n;
+        waiting.erase(0, n);
+      }
+      CHECK(reader->state() == State::kDone);
+      CHECK(taken == body.size());
+      CHECK(reader->head().Field("Trailer").empty());
     }
-    CHECK(reader->state() == State::kDone);
-    CHECK(taken == body.size());
-    CHECK(reader->head().Field("Trailer").empty());
   }
 }
 

@@ -20,6 +20,8 @@ wait_for() {
 # `set -e` does not look at what `!` turns round, nor at the first part of `a && b`.
 not() { if "$@"; then return 1; fi; }
 has_no() { not grep "$@"; }
+# For the end of a pipe: `grep -q` does not read on, and who writes to it fails then.
+has() { grep "$@" >/dev/null; }
 # What the journal has of the unit since this case began.
 unit_log() { journalctl --no-pager -o cat -u agentmon.service --since "$SINCE"; }
 pid_changed() { local now; now=$(main_pid); [ "$now" != 0 ] && [ "$now" != "$1" ]; }
@@ -91,7 +93,7 @@ stop_worker() {
   as_dev touch "/home/dev/$1/stop"
   wait_for 30 no_session "$1"
 }
-no_session() { ! agentmon session list | grep -qw "$1"; }
+no_session() { ! agentmon session list | has -w "$1"; }
 # enforced_by FILE RULE MECHANISM: the file ends with `agentmon session show --json`.
 enforced_by() {
   sed -n '/^{/,$p' "$1" | python3 -c '

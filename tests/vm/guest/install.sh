@@ -6,7 +6,7 @@ test_the_package_installs() {  # every configuration
   # The image leaves documentation out.
   dpkg -V agentmon | tee missing.txt || true
   has_no -v /usr/share/doc/ missing.txt
-  getcap /usr/libexec/agentmon/agentmon-ns | grep -q cap_sys_admin=ep
+  getcap /usr/libexec/agentmon/agentmon-ns | has cap_sys_admin=ep
   systemd-analyze verify --man=no agentmon.service agentmon.socket agentmon.slice
   [ "$(stat -c %a:%u /etc/agentmon/agentmond.yaml)" = 644:0 ]
   [ -d /etc/agentmon/floor.d ]

@@ -44,10 +44,10 @@ rows_of() { agentmon timeline --session "$1" --kind limit --kind usage --kind se
 
 test_memory_beyond_the_limit_is_killed_and_without_one_it_is_not() {  # beside others
   local hungry='my $x = "x" x (150 << 20); print length($x), "\n"'
-  run_limited roomy 'max_memory_mb: 600, memory_swap_max_mb: 0' perl -e "$hungry" | grep -qx $((150 << 20))
+  run_limited roomy 'max_memory_mb: 600, memory_swap_max_mb: 0' perl -e "$hungry" | has -x $((150 << 20))
   # The shell lives on: only the hungry one is ended.
   printf 'perl -e %s\necho status $?\nsleep 1\n' "'$hungry'" >/run/vm/hungry.sh
-  run_limited tight 'max_memory_mb: 60, memory_swap_max_mb: 0' sh /run/vm/hungry.sh | grep -qx 'status 137'
+  run_limited tight 'max_memory_mb: 60, memory_swap_max_mb: 0' sh /run/vm/hungry.sh | has -x 'status 137'
   rows_of tight | tee rows.txt
   grep '"resource":"memory"' rows.txt | grep '"killed":1'
   not grep '"kind":"usage".*"memory_peak_bytes":0' rows.txt
@@ -61,7 +61,7 @@ for (1 .. 40) { my $pid = fork; last unless defined $pid; if (!$pid) { sleep 60;
 print scalar(@made), "\n";
 kill 9, @made;
 END
-  run_limited wide 'pids_max: 100' perl /run/vm/many.pl | grep -qx 40
+  run_limited wide 'pids_max: 100' perl /run/vm/many.pl | has -x 40
   run_limited narrow 'pids_max: 20' perl /run/vm/many.pl | tee narrow.txt
   [ "$(cat narrow.txt)" -lt 20 ]
   agentmon timeline --session narrow --kind limit --format json | grep '"resource":"pids"'
@@ -85,7 +85,7 @@ test_limits_stand_in_the_control_files_and_follow_a_new_policy() {  # beside oth
   [ "$(cat "$directory/memory.max")" = $((200 << 20)) ]
   [ "$(cat "$directory/pids.max")" = 50 ]
   [ "$(cat "$directory/cpu.max")" = '150000 100000' ]
-  agentmon session show files | grep -q 'memory 200 MiB'
+  agentmon session show files | has 'memory 200 MiB'
   limits_policy other 'pids_max: 60'
   agentmon session set-policy files --policy "$LIMITS/other.yaml"
   wait_for 20 grep -qx 60 "$directory/pids.max"
@@ -119,12 +119,12 @@ test_a_session_is_a_scope_below_its_users_slice() {  # main, debian13, beside ot
   [ "$(field_of scope cgroup)" = "/user.slice/user-1000.slice/$unit" ]
   [ "$(systemctl show -p Slice --value "$unit")" = user-1000.slice ]
   [ "$(systemctl show -p ActiveState --value "$unit")" = active ]
-  systemctl show -p Description --value "$unit" | grep -q scope
-  systemctl status --no-pager "$pid" | grep -q "$unit"
-  systemd-cgls --no-pager /user.slice | grep -q "$unit"
+  systemctl show -p Description --value "$unit" | has scope
+  systemctl status --no-pager "$pid" | has "$unit"
+  systemd-cgls --no-pager /user.slice | has "$unit"
   [ "$(systemctl show -p TasksMax --value "$unit")" = 50 ]
   # What a session does is recorded there as elsewhere.
-  agentmon timeline --session scope --kind exec | grep -q sleep
+  agentmon timeline --session scope --kind exec | has sleep
   # Its files are root's: nobody leaves by them, and nobody comes.
   [ "$(stat -c %u "$(directory_of scope)/cgroup.procs")" = 0 ]
   not as_dev sh -c "echo $pid >/sys/fs/cgroup/user.slice/user-1000.slice/cgroup.procs"

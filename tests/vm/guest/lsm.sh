@@ -20,13 +20,13 @@ END
 # By the names of the programs: systemd 257 has some of its own.
 is_attached() {
   bpftool prog list | sed -n 's/^\([0-9]*\): lsm  *name on_.*/\1/p' >ours
-  bpftool link show | sed -n 's/^[0-9]*: tracing  *prog \([0-9]*\).*/\1/p' | grep -qxFf ours
+  bpftool link show | sed -n 's/^[0-9]*: tracing  *prog \([0-9]*\).*/\1/p' | has -xFf ours
 }
 pins() { find /sys/fs/bpf/agentmon -name 'on_*' 2>/dev/null | wc -l; }
 # by_lsm SESSION PATH RULE [KIND]: a stored denial by the kernel, enforced, with its errno.
 by_lsm() {
   agentmon timeline --session "$1" --enforced yes --format json | grep -F "\"$2\"" | tee found.json | head -n 3
-  grep '"mechanism":"bpf_lsm"' found.json | grep "\"rule\":\"$3\"" | grep -q '"error":13\|EACCES'
+  grep '"mechanism":"bpf_lsm"' found.json | grep "\"rule\":\"$3\"" | has '"error":13\|EACCES'
 }
 
 test_lsm_programs_stop_reads_and_say_by_which_rule() {  # main, debian13
@@ -65,7 +65,7 @@ END
 
 # stored by the next daemon: the unlink of the second round.
 stopped_meanwhile() {
-  agentmon timeline --session lsm-attached --kind delete --enforced yes --format json | grep -q '"mechanism":"bpf_lsm"'
+  agentmon timeline --session lsm-attached --kind delete --enforced yes --format json | has '"mechanism":"bpf_lsm"'
 }
 
 # Nobody asks before: only the kernel's own rules hold there.
@@ -142,7 +142,7 @@ END
   attempts_end_as_they_should 1
   for kind in open open_write create truncate chmod link mkdir symlink rename write; do
     agentmon timeline --session lsm-attached --enforced yes --kind $kind --format json | tee found.json
-    grep '"mechanism":"bpf_lsm"' found.json | grep -q '"rule":"closed"'
+    grep '"mechanism":"bpf_lsm"' found.json | has '"rule":"closed"'
   done
   # The next daemon takes seconds to come, and finds what was stopped meanwhile.
   local pid; pid=$(main_pid)
@@ -325,9 +325,9 @@ END
   for act in name memory nameless; do grep -x "$act EACCES" /home/dev/lsm/said; done
   [ "$(grep -c '^open .* ok$' /home/dev/lsm/said)" = 10 ]
   agentmon timeline --session lsm-code --kind exec --enforced yes --format json | tee found.json
-  grep '"rule":"not-run"' found.json | grep '"mechanism":"bpf_lsm"' | grep '"exe":"/home/dev/lsm/closed/tool"' | grep -q EACCES
-  grep '"rule":"not-run"' found.json | grep -q '"exe":"/home/dev/lsm/closed/lib.so"'
-  grep '"rule":"not-by-name"' found.json | grep -q '"exe":"/home/dev/lsm/open/forbidden"'
+  grep '"rule":"not-run"' found.json | grep '"mechanism":"bpf_lsm"' | grep '"exe":"/home/dev/lsm/closed/tool"' | has EACCES
+  grep '"rule":"not-run"' found.json | has '"exe":"/home/dev/lsm/closed/lib.so"'
+  grep '"rule":"not-by-name"' found.json | has '"exe":"/home/dev/lsm/open/forbidden"'
   grep -c '"rule":"nameless programs"' found.json | grep -x 2
   by_lsm lsm-code /home/dev/lsm/unread/lib.so unread
   agentmon why --session lsm-code --last 20 | tee why.txt
@@ -506,7 +506,7 @@ EOF
   [ ! -e /home/dev/lsm/got.15 ]
   enforced_by said.txt outside bpf_lsm
   agentmon timeline --session lsm-signal --kind signal --enforced yes --format json | tee found.json
-  grep '"mechanism":"bpf_lsm"' found.json | grep '"rule":"outside"' | grep "\"target_pid\":$(cat /home/dev/lsm/victim)" | grep -q EPERM
+  grep '"mechanism":"bpf_lsm"' found.json | grep '"rule":"outside"' | grep "\"target_pid\":$(cat /home/dev/lsm/victim)" | has EPERM
   # Outside of the session all of it goes through.
   as_dev python3 /run/vm/signals.py | tee bare.txt
   has_no EPERM bare.txt
@@ -533,7 +533,7 @@ EOF
   for act in exists usr1 'own look' 'own stop' 'own cont' 'own term'; do grep -x "$act ok" /home/dev/lsm/said; done
   [ ! -e /home/dev/lsm/got.15 ]
   agentmon timeline --session lsm-look --kind call --enforced yes --format json | tee found.json
-  grep '"call":"ptrace"' found.json | grep '"mechanism":"bpf_lsm"' | grep '"rule":"processes outside of the session"' | grep -q EPERM
+  grep '"call":"ptrace"' found.json | grep '"mechanism":"bpf_lsm"' | grep '"rule":"processes outside of the session"' | has EPERM
   as_dev touch /home/dev/lsm/stop
   wait_for 30 no_session lsm-look
   systemctl stop victim.service
@@ -588,8 +588,8 @@ EOF
   for act in out mount umount bpf module; do grep -x "$act EPERM" /run/vm/guard/said; done
   for act in own nested; do grep -x "$act ok" /run/vm/guard/said; done
   agentmon timeline --session lsm-guard --enforced yes --format json | grep '"rule":"what holds the session"' | tee found.json
-  for act in mount umount2 bpf finit_module; do grep "\"call\":\"$act\"" found.json | grep '"mechanism":"bpf_lsm"' | grep -q EPERM; done
-  grep '"/sys/fs/cgroup/cgroup.procs"' found.json | grep '"kind":"open_write"' | grep -q EPERM
+  for act in mount umount2 bpf finit_module; do grep "\"call\":\"$act\"" found.json | grep '"mechanism":"bpf_lsm"' | has EPERM; done
+  grep '"/sys/fs/cgroup/cgroup.procs"' found.json | grep '"kind":"open_write"' | has EPERM
   timeout 60 sh -c "echo >/run/vm/guard/stop"
   wait_for 30 no_session lsm-guard
   # Outside of the session root does what root may.

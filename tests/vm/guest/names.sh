@@ -67,9 +67,9 @@ END
   has_no 198.51.100.2 said.txt
   for socket in /run/systemd/resolve/io.systemd.Resolve /run/nscd/socket; do
     grep '"kind":"unix_connect"' rows.json | grep -F "\"$socket\"" | tee found.json
-    grep '"rule":"name-services"' found.json | grep '"mechanism":"bpf_lsm"' | grep '"enforced":true' | grep -q '"errno_name":"EACCES"'
+    grep '"rule":"name-services"' found.json | grep '"mechanism":"bpf_lsm"' | grep '"enforced":true' | has '"errno_name":"EACCES"'
   done
   grep '"kind":"dns"' rows.json | tee found.json
-  grep '"name":"open.names.test"' found.json | grep -q '"verdict":"allow"'
-  grep '"name":"closed.names.test"' found.json | grep '"verdict":"deny"' | grep -q '"mechanism":"resolver"'
+  grep '"name":"open.names.test"' found.json | has '"verdict":"allow"'
+  grep '"name":"closed.names.test"' found.json | grep '"verdict":"deny"' | has '"mechanism":"resolver"'
 }

@@ -56,7 +56,7 @@ END
   enforced_by /home/dev/lsm/shown.json closed bpf_lsm
   agentmon timeline --session gain-yes --enforced yes --format json | grep '"mechanism":"bpf_lsm"' | grep '"rule":"closed"' >found.json
   grep '"uid":1000' found.json # the caller's, with root's rights
-  agentmon timeline --session gain-yes --format json | grep -q 'set-uid programs have'
+  agentmon timeline --session gain-yes --format json | has 'set-uid programs have'
 
   # What the policy itself takes away stays away, and nobody but the floor gives it.
   echo 'allow_privileges: false' >>"$LSM_POLICY"

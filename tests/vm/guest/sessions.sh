@@ -13,7 +13,7 @@ test_a_session_of_an_ordinary_user_is_recorded() {  # every configuration, besid
   grep -qE '(delete|unlink|remove).* /home/dev/made' rows.txt
   grep -q 'open .*/etc/hostname' rows.txt      # fanotify: agentmon-ns had its capability
   grep -q 'ended' rows.txt
-  as_dev agentmon timeline --session first | grep -q 'id -u'
+  as_dev agentmon timeline --session first | has 'id -u'
   agentmon timeline verify
 }
 

@@ -12,7 +12,7 @@ test_an_upgrade_takes_the_running_session_over() {
   responds
   [ "$(stat -c %i /run/agentmon/agentmond.sock)" = "$socket" ]
   grep -q 'changed by the administrator' /etc/agentmon/agentmond.yaml
-  getcap /usr/libexec/agentmon/agentmon-ns | grep -q cap_sys_admin=ep
+  getcap /usr/libexec/agentmon/agentmon-ns | has cap_sys_admin=ep
   worker_is_whole upgrade
   was_not_held_up upgrade
   agentmon session list | grep -w upgrade

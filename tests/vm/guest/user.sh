@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # The daemon of an ordinary user, as units of the user's systemd.
 on_dev() { as_dev env XDG_RUNTIME_DIR="/run/user/$(id -u dev)" "$@"; }
-user_manager_runs() { on_dev systemctl --user is-system-running 2>/dev/null | grep -qE 'running|degraded'; }
+user_manager_runs() { on_dev systemctl --user is-system-running 2>/dev/null | has -E 'running|degraded'; }
 user_daemon_responds() { on_dev agentmon status --user >/dev/null 2>&1; }
-user_session_is_gone() { ! on_dev agentmon session list --user | grep -qw "$1"; }
+user_session_is_gone() { ! on_dev agentmon session list --user | has -w "$1"; }
 user_pid() { on_dev systemctl --user show -p MainPID --value agentmon.service; }
 user_pid_changed() { local now; now=$(user_pid); [ "$now" != 0 ] && [ "$now" != "$1" ]; }
 user_units_stop() { on_dev systemctl --user stop agentmon.socket agentmon.service; }
