@@ -99,7 +99,7 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, const
   if (listener_gone != nullptr) {
     readable = MayReadCallers(ProcFs());
     if (!readable.ok()) set->Missing(v1::NOTIFY, readable);
-    notify.tells_execs = notify.judges_network = set->asks_sockets_ = true;
+    notify.tells_execs = notify.judges_network = true;
     notify.on_gone = [&core, alive = set->alive_, gone = std::move(listener_gone)](uint64_t number) {
       core.Post([alive, gone, number] {
         if (*alive) gone(number);
@@ -430,7 +430,7 @@ absl::Status ObservationSet::RestartHolder() {
   absl::Status given;
   if (notify_ != nullptr) {
     notify_->EachListener([&](uint64_t cgroup_id, int fd, bool closed) {
-      given.Update(holder_->Add(cgroup_id, fd, closed, closed && asks_sockets_));
+      given.Update(holder_->Add(cgroup_id, fd, closed, closed && by_listener_));
     });
   }
   if (fanotify_ != nullptr) {
@@ -473,7 +473,7 @@ absl::Status ObservationSet::AddListener(uint64_t cgroup_id, UniqueFd listener, 
   if (notify_ == nullptr || holder_lost_) return absl::UnavailableError(missing_[v1::NOTIFY]);
   RETURN_IF_ERROR(CheckSeccompListener(listener.get()));
   const bool armed = gate != nullptr && gate->armed();
-  RETURN_IF_ERROR(holder_->Add(cgroup_id, listener.get(), armed, armed && asks_sockets_));
+  RETURN_IF_ERROR(holder_->Add(cgroup_id, listener.get(), armed, armed && by_listener_));
   if (gate != nullptr) gates_[cgroup_id] = gate;
   VerifyExecs(cgroup_id, absl::ZeroDuration());
   return notify_->AddListener(cgroup_id, std::move(listener), std::move(gate));

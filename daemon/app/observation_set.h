@@ -65,8 +65,6 @@ class ObservationSet : public Observation {
   NetworkGate* network_gate() { return network_ == nullptr ? nullptr : network_->gate(); }
   // Null where the kernel judges no connects.
   SecondLine* second_line() { return second_line_.get(); }
-  // Null where sessions have none; after Start.
-  const Proxy* proxy() const { return proxy_.get(); }
   // Null where names are not looked up for sessions; after Start.
   const SessionNames* names() const { return names_.get(); }
   // Once all sessions of an earlier daemon are judged by this one.
@@ -155,8 +153,7 @@ class ObservationSet : public Observation {
   Unseen unseen_;
   AnswerProgress answers_;
   bool holder_lost_ = false;
-  bool asks_sockets_ = false;  // nobody stands behind calls that name a socket
-  const bool by_listener_;     // sessions have no cgroups
+  const bool by_listener_;     // sessions have no cgroups: nobody stands behind calls that name a socket
   bool keep_earlier_ = false;  // a session could not be taken over from its last daemon's programs
   std::map<uint64_t, std::shared_ptr<Gate>> gates_;             // of sessions whose calls are asked
   std::map<uint64_t, std::pair<UniqueFd, LossAction>> losses_;  // directories of cgroups: for the next holder

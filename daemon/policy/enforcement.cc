@@ -209,7 +209,8 @@ class Lister {
     }
     const bool by_name = !pattern.any && !pattern.names.empty();
     const bool by_calls = means_.controls.count(kNetworkCalls) != 0;
-    const bool direct = by_calls || means_.controls.count("network") != 0;
+    const bool by_programs = means_.controls.count("network") != 0;
+    const bool direct = by_calls || by_programs;
     if (means_.controls.count(kProxy) != 0 && (by_name || !direct)) {
       if (direct && denies_other_)
         return {How::ASKED, kProxy,
@@ -219,8 +220,7 @@ class Lister {
     }
     if (by_name && means_.controls.count("names") == 0)
       return {How::NONE, "", "only addresses are judged, and which name led to one is not known"};
-    if (means_.controls.count("network") != 0)
-      return {How::KERNEL, by_name ? "cgroup_bpf, resolver" : "cgroup_bpf", ""};
+    if (by_programs) return {How::KERNEL, by_name ? "cgroup_bpf, resolver" : "cgroup_bpf", ""};
     if (by_calls) return {How::KERNEL, "seccomp", ""};
     return Observed(v1::NETWORK, "network");
   }

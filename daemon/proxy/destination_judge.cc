@@ -49,13 +49,7 @@ ConnectVerdict JudgeConnect(const policy::Snapshot& snapshot, const Destination&
       return out;
     }
   }
-  if (verdict.rule == nullptr && verdict.decision == policy::Decision::kAllow) {
-    out.judgement.set_decision(v1::ALLOW);
-    return out;
-  }
-  out.judgement = policy::ToJudgement(snapshot, verdict, subject);
-  out.judgement.set_enforced(out.stop);
-  if (out.stop) out.judgement.set_mechanism(kMechanism);
+  out.judgement = JudgementOf(snapshot, verdict, subject, kMechanism);
   return out;
 }
 

@@ -98,14 +98,21 @@ QuestionVerdict JudgeQuestion(const policy::Snapshot& snapshot, const DnsQuestio
   out.stop = verdict.Stops();
   out.rule = verdict.rule;
   out.spelled_out = verdict.rule != nullptr && SpellsOut(*verdict.rule, question.name);
-  if (verdict.rule == nullptr && verdict.decision == policy::Decision::kAllow) {
-    out.judgement.set_decision(v1::ALLOW);
-    return out;
-  }
-  out.judgement = policy::ToJudgement(snapshot, verdict, subject);
-  out.judgement.set_enforced(out.stop);
-  if (out.stop) out.judgement.set_mechanism(kMechanism);
+  out.judgement = JudgementOf(snapshot, verdict, subject, kMechanism);
   return out;
+}
+
+v1::Judgement JudgementOf(const policy::Snapshot& snapshot, const policy::Verdict& verdict,
+                          const policy::Subject& subject, const char* mechanism) {
+  v1::Judgement judgement;
+  if (verdict.rule == nullptr && verdict.decision == policy::Decision::kAllow) {
+    judgement.set_decision(v1::ALLOW);
+    return judgement;
+  }
+  judgement = policy::ToJudgement(snapshot, verdict, subject);
+  judgement.set_enforced(verdict.Stops());
+  if (verdict.Stops()) judgement.set_mechanism(mechanism);
+  return judgement;
 }
 
 std::optional<v1::Judgement> JudgeAnswer(const policy::Snapshot& snapshot, const QuestionVerdict& verdict,

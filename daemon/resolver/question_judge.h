@@ -5,6 +5,7 @@
 #include <string>
 
 #include "agentmon/v1/event.pb.h"
+#include "common/policy/evaluate.h"
 #include "common/policy/snapshot.h"
 #include "daemon/resolver/address_scope.h"
 #include "daemon/resolver/dns_message.h"
@@ -32,6 +33,10 @@ std::optional<v1::Judgement> JudgeAnswer(const policy::Snapshot& snapshot, const
 std::optional<v1::Judgement> JudgeAnswerAt(const policy::Snapshot& snapshot, const std::string& name,
                                            const policy::Address& address, AddressScope scope, uint16_t port,
                                            uint8_t protocol);
+
+// What is stored of a verdict that holds at once; `mechanism` is who stops what it stops.
+v1::Judgement JudgementOf(const policy::Snapshot& snapshot, const policy::Verdict& verdict,
+                          const policy::Subject& subject, const char* mechanism);
 
 // What the resolver itself stops, whatever the policy; enforced unless the policy only records.
 v1::Judgement ResolverDenial(const policy::Snapshot& snapshot, absl::string_view rule,

@@ -13,17 +13,14 @@ namespace {
 constexpr char kControl[] = "no_new_privs";
 constexpr char kCost[] =
     "allow_privileges: set-uid programs have their owner's rights, no system call is refused, nobody is "
-    "asked "
-    "before a call, arguments of commands are not judged, changes of files are recorded only where they are "
-    "stopped";
-
-bool HasRules(const v1::Session& session) { return ActiveSources(session).count(v1::LSM) != 0; }
+    "asked before "
+    "a call, arguments of commands are not judged, changes of files are recorded only where they are stopped";
 
 }  // namespace
 
 // Before the client hears how its shim is to be started.
 void SessionManager::KeepPrivileges(const StatePtr& state, const policy::Snapshot& snapshot) {
-  if (!snapshot.allow_privileges() || !HasRules(state->info)) return;
+  if (!snapshot.allow_privileges() || ActiveSources(state->info).count(v1::LSM) == 0) return;
   state->keeps_privileges = true;
   const auto nobody_is_asked = absl::UnavailableError("the floor lets the session gain privileges");
   SetSource(state, v1::FANOTIFY, nobody_is_asked);
@@ -34,8 +31,15 @@ void SessionManager::KeepPrivileges(const StatePtr& state, const policy::Snapsho
 // the way.
 void SessionManager::CheckPrivileges(const StatePtr& state,
                                      const std::function<void(const absl::Status&)>& done) {
+  if (!state->keeps_privileges) return done(absl::OkStatus());
+  const auto snapshot = deps_.policies.SnapshotOf(state->info.id());
+  if (snapshot == nullptr || !snapshot->allow_privileges()) {
+    return done(Refusal(absl::StatusCode::kAborted, "POLICY_CHANGED",
+                        "the floor has taken allow_privileges away while the session began",
+                        "start it again"));
+  }
   const std::shared_ptr<Gate> gate = deps_.policies.GateOf(state->info.id());
-  if (!state->keeps_privileges || gate == nullptr || !gate->armed()) return done(absl::OkStatus());
+  if (gate == nullptr || !gate->armed()) return done(absl::OkStatus());
   ProveRules(state, [state, done] {
     const std::set<std::string> held = ActiveControls(state->info);
     if (held.count(kLsmControl) != 0 && held.count(kLsmChangeControl) != 0) return done(absl::OkStatus());

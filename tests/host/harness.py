@@ -1,6 +1,7 @@
 """What the end-to-end tests use: a private daemon, sessions, and their timelines. No sleeps: wait_until."""
 import base64
 import contextlib
+import ctypes
 import itertools
 import json
 import os
@@ -29,6 +30,23 @@ def wait_until(condition, seconds=10.0, what="condition", every=0.05):
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds} s: {what}")
         time.sleep(every)
+
+
+@contextlib.contextmanager
+def own_network(addresses):
+    """This process, and what it starts meanwhile, is in a network namespace of its own, whose loopback has these addresses."""
+    clone_newnet = 0x40000000
+    libc = ctypes.CDLL(None, use_errno=True)
+    before = os.open("/proc/self/ns/net", os.O_RDONLY)
+    assert libc.unshare(clone_newnet) == 0, os.strerror(ctypes.get_errno())
+    try:
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        for address in addresses:
+            subprocess.run(["ip", "addr", "add", address, "dev", "lo"], check=True)
+        yield
+    finally:
+        assert libc.setns(before, clone_newnet) == 0
+        os.close(before)
 
 
 def end(process, seconds=10):

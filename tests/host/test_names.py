@@ -3,7 +3,6 @@
 The whole test runs in a network namespace of its own, where addresses of the documentation ranges lie on the loopback and a
 server that we did not write (dnsmasq) answers. Each refusal is tried without the rule first."""
 import contextlib
-import ctypes
 import os
 import pathlib
 import shutil
@@ -13,7 +12,7 @@ import threading
 
 import pytest
 
-from harness import UID, Daemon, brief, call, one, select, wait_until
+from harness import Daemon, UID, brief, call, one, own_network, select, wait_until
 
 SERVER = "127.0.0.53"          # dnsmasq; sessions ask 192.0.2.53, where nobody is
 ADDRESSES = ["198.51.100.1", "198.51.100.2", "198.51.100.3", "203.0.113.9"]
@@ -62,23 +61,10 @@ except OSError as e: print(errno.errorcode[e.errno])
 """
 
 
-CLONE_NEWNET = 0x40000000
-
-
 @pytest.fixture(scope="module")
 def network():
-    """Until the end of the module this process, and what it starts, is in a network namespace of its own."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    before = os.open("/proc/self/ns/net", os.O_RDONLY)
-    assert libc.unshare(CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
-    try:
-        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-        for address in [*ADDRESSES, *ADDRESSES6]:
-            subprocess.run(["ip", "addr", "add", address, "dev", "lo"], check=True)
+    with own_network([*ADDRESSES, *ADDRESSES6]):
         yield
-    finally:
-        assert libc.setns(before, CLONE_NEWNET) == 0
-        os.close(before)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ server that we did not write (dnsmasq) answers for names. Programs that we did n
 Each refusal is tried without the rule first."""
 import base64
 import contextlib
-import ctypes
 import http.server
 import json
 import os
@@ -18,7 +17,7 @@ import threading
 
 import pytest
 
-from harness import OTHER_UID, UID, as_user, brief, call, one, select, wait_until
+from harness import OTHER_UID, UID, as_user, brief, call, one, own_network, select, wait_until
 from test_user_daemon import UserDaemon, policy
 
 SERVER = "127.0.0.53"  # dnsmasq
@@ -46,23 +45,12 @@ ALLOW = BASE + "network_rules:\n" + HOSTS
 DENY = BASE + "network_rules:\n" + NO_TWO + HOSTS
 OPEN = BASE.replace("network: deny", "network: allow") + "network_rules:\n" + NO_TWO  # all but two
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
-CLONE_NEWNET = 0x40000000
 
 
 @pytest.fixture(scope="module")
 def network():
-    """Until the end of the module this process, and what it starts, is in a network namespace of its own."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    before = os.open("/proc/self/ns/net", os.O_RDONLY)
-    assert libc.unshare(CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
-    try:
-        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-        for address in (ONE, TWO, OTHER, "169.254.169.254"):
-            subprocess.run(["ip", "addr", "add", address, "dev", "lo"], check=True)
+    with own_network((ONE, TWO, OTHER, "169.254.169.254")):
         yield
-    finally:
-        assert libc.setns(before, CLONE_NEWNET) == 0
-        os.close(before)
 
 
 class Server(http.server.ThreadingHTTPServer):

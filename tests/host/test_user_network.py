@@ -12,7 +12,7 @@ import time
 import pytest
 
 from harness import one, select, wait_until
-from test_user_daemon import ALLOW, HEAD, UserDaemon, policy
+from test_user_daemon import ALLOW, HEAD, own, policy, shared  # noqa: F401  fixtures, too
 
 NOT_THREE = "network_rules: [{name: not-three, cidrs: [127.0.0.3], decision: deny, message: 'not {{.RemoteAddr}}'}]\n"
 ONLY_TWO = f"version: 1\nname: p\nposture: enforce\n{ALLOW.replace('network: allow', 'network: deny')}"
@@ -56,20 +56,6 @@ ACTS = {
     "fast open": ("blocking().sendto(b'x', socket.MSG_FASTOPEN, (address, port))", "connect", "tcp"),
     "fast open by sendmsg": ("blocking().sendmsg([b'x'], [], socket.MSG_FASTOPEN, (address, port))", "connect", "tcp"),
 }
-
-
-@pytest.fixture(scope="module")
-def shared(bin_dir):
-    daemon = UserDaemon(bin_dir).start()
-    yield daemon
-    daemon.close()
-
-
-@pytest.fixture
-def own(bin_dir):
-    daemon = UserDaemon(bin_dir).start()
-    yield daemon
-    daemon.close()
 
 
 class Server:
