@@ -163,9 +163,11 @@ absl::StatusOr<std::string> StateDir::PrepareDatabase(absl::Time now) const {
     done = absl::StrCat(kLog, garbage ? " was no write-ahead log" : " had no database", "; set aside as ",
                         aside);
   }
-  // SQLite would make it readable for all, and gives its mode to log and shared memory.
-  const UniqueFd fd(::openat(fd_.get(), kDatabase, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", database_path()));
+  // SQLite would make it readable for all, and gives its mode to log and shared memory. Only a new one is
+  // opened: the end of any descriptor of a file ends all the locks that this process has on it
+  // (fcntl_locking(2)), those of the readers' connections too.
+  const UniqueFd fd(::openat(fd_.get(), kDatabase, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd.valid() && errno != EEXIST) return ErrnoStatus(errno, absl::StrCat("open ", database_path()));
   return done;
 }
 

@@ -51,6 +51,38 @@ TEST_CASE("a link, a file or somebody else's directory in place of the state dir
   CHECK(std::string(status.message()).find("belongs to uid 65534") != std::string::npos);
 }
 
+// The locks of this process's other connections: with them lost, another program folds the log in under a
+// reader, which then finds the database malformed.
+TEST_CASE("a look at the database before it is opened leaves the locks of other connections") {
+  TempDir dir;
+  WriteFile(dir.database(), "x");
+  REQUIRE(::chmod(dir.database().c_str(), 0600) == 0);
+  const UniqueFd held(::open(dir.database().c_str(), O_RDWR | O_CLOEXEC));
+  REQUIRE(held.valid());
+  struct flock lock = {};
+  lock.l_type = F_RDLCK;
+  lock.l_whence = SEEK_SET;
+  REQUIRE(::fcntl(held.get(), F_SETLK, &lock) == 0);
+  const auto another_may_write = [&] {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      struct flock wanted = lock;
+      wanted.l_type = F_WRLCK;
+      const int fd = ::open(dir.database().c_str(), O_RDWR | O_CLOEXEC);
+      ::_exit(::fcntl(fd, F_SETLK, &wanted) == 0 ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    return status == 0;
+  };
+  REQUIRE_FALSE(another_may_write());
+  REQUIRE(StateDir::Open(dir.path())->PrepareDatabase(kNow).ok());
+  CHECK_FALSE(another_may_write());
+  lock.l_type = F_UNLCK;
+  REQUIRE(::fcntl(held.get(), F_SETLK, &lock) == 0);
+  CHECK(another_may_write());
+}
+
 TEST_CASE("the database, its log and its shared memory are for their owner only") {
   TempDir dir;
   FakeClock clock;
