@@ -86,17 +86,12 @@ std::string WithCallersPid(absl::string_view name, pid_t tid, pid_t tgid) {
   return std::string(name);
 }
 
-bool HasRootOfItsOwn(const UniqueFd& root) {
-  const std::string path = PathOfDescriptor(root.get());
-  return path != "/";
-}
-
 // Looks a name up below base. Links are rare, and without them the caller's root need not be looked at; with
 // them the whole path is walked in its root, since an absolute link starts there.
 UniqueFd Walk(const CallerBase& base, const std::string& name, uint64_t flags) {
   constexpr uint64_t kPlain = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
   constexpr uint64_t kRooted = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
-  if (!HasRootOfItsOwn(base.root)) {
+  if (!base.HasRootOfItsOwn()) {
     UniqueFd found =
         OpenAt2(base.start.get(), name, flags, base.from_root ? kPlain | RESOLVE_IN_ROOT : kPlain);
     if (found.valid() || errno != ELOOP) return found;
@@ -117,6 +112,11 @@ std::string PathOfDescriptor(int fd) {
   const ssize_t n = readlink(link, target, sizeof(target));
   if (n <= 0) return "";
   return std::string(absl::StripSuffix(absl::string_view(target, static_cast<size_t>(n)), " (deleted)"));
+}
+
+bool CallerBase::HasRootOfItsOwn() const {
+  if (!root_of_its_own_.has_value()) root_of_its_own_ = PathOfDescriptor(root.get()) != "/";
+  return *root_of_its_own_;
 }
 
 CallerBase OpenCallerBase(pid_t tid, pid_t tgid, const CallerName& asked) {

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -25,6 +26,12 @@ struct CallerBase {
   UniqueFd root;     // of the caller
   std::string name;  // what is left to look up from start; never absolute. Empty: start is the object itself
   bool from_root = false;
+
+  // A root that is not the mount namespace's: chroot(2).
+  bool HasRootOfItsOwn() const;
+
+ private:
+  mutable std::optional<bool> root_of_its_own_;
 };
 
 // "/proc/self/fd/N", "/dev/fd/N" and the like name descriptors of the caller; start is what they mean.

@@ -211,15 +211,16 @@ BrokerResult ChangeObject(const BrokeredCall& call, const CallerBase& base,
 }
 
 // Where an open with O_CREAT would make a file: behind links that lead to nothing yet.
-std::string PathToMake(const BrokeredCall& call, int* error) {
-  CallerName name = call.name;
+std::string PathToMake(const BrokeredCall& call, const CallerBase& first, int* error) {
+  CallerName name;
+  CallerBase next;
   for (int links = 0; links < kLinksMax; ++links) {
-    const CallerBase base = OpenCallerBase(call.tid, call.tgid, name);
-    if (base.error != 0) {
-      *error = base.error;
+    if (links > 0) next = OpenCallerBase(call.tid, call.tgid, name);
+    if (next.error != 0) {
+      *error = next.error;
       return "";
     }
-    const FoundPlace place = FindPlace(base);
+    const FoundPlace place = FindPlace(links > 0 ? next : first);
     *error = place.error;
     if (place.error != 0 || place.leaf.empty()) return "";
     char target[PATH_MAX];
@@ -249,7 +250,7 @@ BrokerResult FileBroker::Open(const BrokeredCall& call, const FileJudge& judge) 
   uint32_t operations = policy::OperationsOfOpen(static_cast<int>(flags));
   if (object.error == ENOENT && (flags & O_CREAT) != 0) {
     int error = 0;
-    result.path = PathToMake(call, &error);
+    result.path = PathToMake(call, base, &error);
     if (error != 0 || result.path.empty()) return Answered(BrokerAnswer::kContinue, error, "", "");
     operations = policy::kCreate;
   } else if (object.error != 0) {
@@ -273,7 +274,7 @@ BrokerResult FileBroker::Open(const BrokeredCall& call, const FileJudge& judge) 
 
 absl::StatusOr<CallerCredentials> FileBroker::CredentialsOf(const BrokeredCall& call) {
   const bool needs_umask = call.act == FileAct::kMkdir || call.act == FileAct::kMknod;
-  return needs_umask ? ReadCallerCredentials(call.tid) : known_.Of(call.cgroup_id, call.tid);
+  return known_.Of(call.cgroup_id, call.tid, needs_umask);
 }
 
 BrokerResult FileBroker::Handle(const BrokeredCall& call, const FileJudge& judge) {

@@ -65,7 +65,8 @@ NotifyAnswer CallServer::CaptureFile(const Listener& listener, const MediatedCal
   call_ = FileCall();
   look_at_files_ = listener.stuck < NotifyPool::kStuckNoFiles;
   // Whether O_CREAT makes a file the broker finds out by itself.
-  const CaptureResult captured = call_.Capture(call, request, {.look_at_files = look_at_files_ && !closed});
+  const CaptureResult captured =
+      call_.Capture(call, request, {.look_at_files = look_at_files_ && !closed, .find_bases = !closed});
   // openat2: its flags lie in memory that other threads of the caller can change. Programs that use it fall
   // back.
   if (closed && call.act == FileAct::kOpenHow) return {false, ENOSYS};
@@ -144,6 +145,7 @@ NotifyAnswer CallServer::Mediate(const Listener& listener, const MediatedCall& c
     return answer.stop;
   };
   result_ = broker_.Handle(brokered, judge);
+  if (result_.path.empty()) call_.FindBases(call, request);
   kept_ = result_.only_reads ? Kept::kNothing : Kept::kBrokered;
   if (result_.only_reads) return {};
   if (result_.answer == BrokerAnswer::kStopped) {

@@ -163,7 +163,8 @@ void FanotifyGroup::Answer(int fd, bool allow) {
   } while (n < 0 && errno == EINTR);
 }
 
-uint64_t FanotifyGroup::Read(const std::function<bool(const FanotifyEvent&)>& on_event) {
+uint64_t FanotifyGroup::Read(const std::function<bool(const FanotifyEvent&)>& on_event,
+                             const std::function<void(const FanotifyEvent&)>& answered) {
   alignas(fanotify_event_metadata) char buffer[kReadBytes];
   uint64_t lost = 0;
   for (;;) {
@@ -192,6 +193,7 @@ uint64_t FanotifyGroup::Read(const std::function<bool(const FanotifyEvent&)>& on
       event.fd = fd.get();
       const bool allow = on_event(event);
       if (event.asks_open || event.asks_exec) Answer(fd.get(), allow);
+      if (answered) answered(event);
     }
   }
 }

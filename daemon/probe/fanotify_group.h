@@ -58,8 +58,10 @@ class FanotifyGroup {
   absl::StatusOr<int> MarkMounts();
 
   // Hands over what waits; the number of events that were lost, at least. True allows what an event asks;
-  // nothing is read after the callback that is not answered.
-  uint64_t Read(const std::function<bool(const FanotifyEvent&)>& on_event);
+  // nothing is read after the callback that is not answered. `answered`: called with the same event once its
+  // asker goes on; may be null.
+  uint64_t Read(const std::function<bool(const FanotifyEvent&)>& on_event,
+                const std::function<void(const FanotifyEvent&)>& answered = nullptr);
   // No open events for the file or directory from now on, until a file is written to or it leaves the
   // kernel's cache. For directories needs Linux 6.0.
   void IgnoreOpens(int fd, bool directory = false);

@@ -232,10 +232,12 @@ void FanotifyProbe::RunVerdicts() {
     session->reading = true;
     ++session->turns;
     CountTurn(session->cgroup_id);  // odd while it is at it
-    const uint64_t lost = session->group->Read([&](const FanotifyEvent& asked) {
-      NoteDescriptor(asked.fd);
-      return session->judge->Decide(asked, *session->group, callers);
-    });
+    const uint64_t lost = session->group->Read(
+        [&](const FanotifyEvent& asked) {
+          NoteDescriptor(asked.fd);
+          return session->judge->Decide(asked, callers);
+        },
+        [&](const FanotifyEvent& asked) { session->judge->Finish(asked, *session->group); });
     CountTurn(session->cgroup_id);
     session->reading = false;
     if (lost > 0) queue_->CountLost(lost);
@@ -277,7 +279,7 @@ void FanotifyProbe::Record(const Session& session, const FanotifyEvent& event, C
   record.path = event.path;
   const bool known =
       event.opened && options_.dedupe != nullptr &&
-      options_.dedupe->WasOpenedForWriting(session.cgroup_id, event.pid, event.path, record.boot_ns);
+      options_.dedupe->TakeOpenedForWriting(session.cgroup_id, event.pid, event.path, record.boot_ns);
   if (event.opened && !known) {
     record.kind = v1::OPEN;
     record.flags = AM_F_FIRST_ONLY;

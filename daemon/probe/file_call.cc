@@ -32,6 +32,7 @@ CaptureResult FileCall::Capture(const MediatedCall& call, const seccomp_notif& r
   record_.tid = request.pid;
   if (const CaptureResult r = ReadFlags(call, request); r != CaptureResult::kCall) return r;
   if (const CaptureResult r = CaptureNames(call, request); r != CaptureResult::kCall) return r;
+  if (options.find_bases) FindBases(call, request);
   return Classify(call, request, options);
 }
 
@@ -70,7 +71,7 @@ CaptureResult FileCall::CaptureNames(const MediatedCall& call, const seccomp_not
     name_.base = CallerFdPath(tid_, fd);
     return name_.base.empty() ? CaptureResult::kNothing : CaptureResult::kCall;
   }
-  if (!CaptureName(request, call.dirfd, call.path, &name_)) return CaptureResult::kNothing;
+  if (!CaptureName(request, call.path, &name_)) return CaptureResult::kNothing;
   dirfd_ = call.dirfd >= 0 ? AsFd(request.data.args[call.dirfd]) : AT_FDCWD;
   if (call.new_path < 0) return CaptureResult::kCall;
   has_new_name_ = true;
@@ -78,12 +79,10 @@ CaptureResult FileCall::CaptureNames(const MediatedCall& call, const seccomp_not
     const ReadResult r = ReadCallerString(tid_, request.data.args[call.new_path], &new_name_.name);
     return r == ReadResult::kFault ? CaptureResult::kNothing : CaptureResult::kCall;
   }
-  return CaptureName(request, call.new_dirfd, call.new_path, &new_name_) ? CaptureResult::kCall
-                                                                         : CaptureResult::kNothing;
+  return CaptureName(request, call.new_path, &new_name_) ? CaptureResult::kCall : CaptureResult::kNothing;
 }
 
-bool FileCall::CaptureName(const seccomp_notif& request, int dirfd_argument, int path_argument,
-                           AskedName* name) {
+bool FileCall::CaptureName(const seccomp_notif& request, int path_argument, AskedName* name) {
   const uint64_t address = request.data.args[path_argument];
   switch (ReadCallerString(tid_, address, &name->name)) {
     case ReadResult::kOk:
@@ -97,9 +96,18 @@ bool FileCall::CaptureName(const seccomp_notif& request, int dirfd_argument, int
       name->name.clear();
       break;
   }
-  if (absl::StartsWith(name->name, "/")) return true;
-  name->base = CallerFdPath(tid_, dirfd_argument >= 0 ? AsFd(request.data.args[dirfd_argument]) : AT_FDCWD);
   return true;
+}
+
+void FileCall::FindBases(const MediatedCall& call, const seccomp_notif& request) {
+  if (call.fd >= 0) return;  // its path is its name
+  FindBase(request, call.dirfd, &name_);
+  if (has_new_name_ && call.act != FileAct::kSymlink) FindBase(request, call.new_dirfd, &new_name_);
+}
+
+void FileCall::FindBase(const seccomp_notif& request, int dirfd_argument, AskedName* name) {
+  if (absl::StartsWith(name->name, "/")) return;
+  name->base = CallerFdPath(tid_, dirfd_argument >= 0 ? AsFd(request.data.args[dirfd_argument]) : AT_FDCWD);
 }
 
 CaptureResult FileCall::Classify(const MediatedCall& call, const seccomp_notif& request,

@@ -23,6 +23,8 @@ struct CaptureOptions {
   // Whether O_CREAT creates is asked of the file system. Off where that has hung before: then it counts as
   // CREATE.
   bool look_at_files = true;
+  // Where relative names start. Off where somebody else finds that out: FindBases for what they do not find.
+  bool find_bases = true;
 };
 
 // What only exists while the caller waits: its memory, its current directory, its descriptors, the state of
@@ -31,6 +33,9 @@ class FileCall {
  public:
   CaptureResult Capture(const MediatedCall& call, const seccomp_notif& request,
                         const CaptureOptions& options);
+
+  // Of a call that was captured without them, while its caller waits.
+  void FindBases(const MediatedCall& call, const seccomp_notif& request);
 
   // The same call for who performs it; without the caller's process.
   BrokeredCall ForBroker(const MediatedCall& call, const seccomp_notif& request) const;
@@ -44,7 +49,8 @@ class FileCall {
 
  private:
   CaptureResult CaptureNames(const MediatedCall& call, const seccomp_notif& request);
-  bool CaptureName(const seccomp_notif& request, int dirfd_argument, int path_argument, AskedName* name);
+  bool CaptureName(const seccomp_notif& request, int path_argument, AskedName* name);
+  void FindBase(const seccomp_notif& request, int dirfd_argument, AskedName* name);
   CaptureResult ReadFlags(const MediatedCall& call, const seccomp_notif& request);
   CaptureResult Classify(const MediatedCall& call, const seccomp_notif& request,
                          const CaptureOptions& options);

@@ -25,14 +25,22 @@ void OpenDedupe::Age(int64_t now_ns) {
 void OpenDedupe::OpenedForWriting(uint64_t cgroup_id, pid_t tgid, absl::string_view path, int64_t now_ns) {
   absl::MutexLock lock(&mutex_);
   Age(now_ns);
-  if (recent_.size() < kMax) recent_.insert(Key(cgroup_id, tgid, path));
+  if (recent_.size() < kMax) ++recent_[Key(cgroup_id, tgid, path)];
 }
 
-bool OpenDedupe::WasOpenedForWriting(uint64_t cgroup_id, pid_t tgid, absl::string_view path, int64_t now_ns) {
+bool OpenDedupe::TakeOne(Counts& counts, size_t key) {
+  const auto found = counts.find(key);
+  if (found == counts.end()) return false;
+  if (--found->second == 0) counts.erase(found);
+  return true;
+}
+
+bool OpenDedupe::TakeOpenedForWriting(uint64_t cgroup_id, pid_t tgid, absl::string_view path,
+                                      int64_t now_ns) {
   const size_t key = Key(cgroup_id, tgid, path);
   absl::MutexLock lock(&mutex_);
   Age(now_ns);
-  return recent_.contains(key) || previous_.contains(key);
+  return TakeOne(previous_, key) || TakeOne(recent_, key);
 }
 
 }  // namespace agentmon

@@ -90,34 +90,49 @@ uint32_t OperationsOfWaitingOpen(pid_t tid) {
 
 }  // namespace
 
-bool OpenJudge::Decide(const FanotifyEvent& event, FanotifyGroup& group, CallerIdentities& callers) {
-  Asker asker;
-  asker.tid = event.pid;
-  asker.boot_ns = SystemClock().BootNs();
+bool OpenJudge::Decide(const FanotifyEvent& event, CallerIdentities& callers) {
+  static const pid_t ours = getpid();
+  record_ = ignore_ = false;
+  stopped_.reset();
+  asker_.tid = event.pid;
+  asker_.boot_ns = SystemClock().BootNs();
   if (event.pid == 0 || event.path.empty()) {
     records_.queue->CountLost(1);
     return false;
   }
-  asker.identity = callers.Find(event.pid);
-  if (asker.identity.tgid == getpid()) return true;
-  if (event.closed_after_write) Record(event, asker);
-  if (event.asks_exec) return DecideExec(event, asker);
+  asker_.identity = callers.Find(event.pid);
+  if (asker_.identity.tgid == ours) return true;
+  record_ = event.closed_after_write;
+  if (event.asks_exec) return DecideExec(event);
   if (!event.asks_open) return true;
-  return event.directory ? DecideList(event, asker, group) : DecideOpen(event, asker, group);
+  snapshot_ = gate_->snapshot();
+  return event.directory ? DecideList(event) : DecideOpen(event);
 }
 
-bool OpenJudge::DecideOpen(const FanotifyEvent& event, const Asker& asker, FanotifyGroup& group) {
+void OpenJudge::Finish(const FanotifyEvent& event, FanotifyGroup& group) {
+  if (stopped_.has_value()) {
+    records_.queue->Push(EncodeEventRecord(
+        {v1::FANOTIFY, asker_.boot_ns, cgroup_id_, static_cast<uint32_t>(asker_.identity.tgid),
+         static_cast<uint32_t>(asker_.tid), asker_.identity.uid},
+        *stopped_));
+  }
+  if (record_) Record(event);
+  if (!ignore_) return;
+  group.IgnoreOpens(event.fd, event.directory);
+  if (gate_->snapshot() != snapshot_) group.ForgetIgnored();  // the policy was switched meanwhile
+}
+
+bool OpenJudge::DecideOpen(const FanotifyEvent& event) {
   struct stat st {};
   if (fstat(event.fd, &st) != 0) return false;
-  const std::shared_ptr<const policy::Snapshot> snapshot = gate_->snapshot();
   Gate::Answer answer = gate_->File(kReads, event.path);
   const bool writing_differs =
-      MayBeWritten(st, asker.identity.uid) && gate_->Stops(policy::kWrite, event.path) != answer.stop;
+      MayBeWritten(st, asker_.identity.uid) && gate_->Stops(policy::kWrite, event.path) != answer.stop;
   // Which of the two it is, is asked only where one of them would be stopped.
   const bool other_name = gate_->OtherNames(kReads | policy::kWrite, event.path, st).stop;
   uint32_t operations = kReads;
   if (answer.stop || writing_differs || other_name) {
-    operations = OperationsOfWaitingOpen(asker.tid);
+    operations = OperationsOfWaitingOpen(asker_.tid);
     answer = gate_->File(operations, event.path);
     if (!answer.stop && other_name) answer = gate_->OtherNames(operations, event.path, st);
   }
@@ -125,42 +140,36 @@ bool OpenJudge::DecideOpen(const FanotifyEvent& event, const Asker& asker, Fanot
     Event stopped;
     stopped.set_kind((operations & policy::kWrite) != 0 ? v1::OPEN_WRITE : v1::OPEN);
     stopped.mutable_file()->set_path(event.path);
-    RecordStop(asker, std::move(stopped), std::move(answer));
+    KeepStop(std::move(stopped), std::move(answer));
     return false;
   }
   const bool for_writing =
       records_.dedupe != nullptr &&
-      records_.dedupe->WasOpenedForWriting(cgroup_id_, asker.identity.tgid, event.path, asker.boot_ns);
+      records_.dedupe->TakeOpenedForWriting(cgroup_id_, asker_.identity.tgid, event.path, asker_.boot_ns);
   if (for_writing) return true;
-  Record(event, asker);
+  record_ = true;
   // A file of several names may be a protected one by another.
-  const bool one_answer = !writing_differs && st.st_nlink == 1;
-  if (one_answer) {
-    group.IgnoreOpens(event.fd);
-    if (gate_->snapshot() != snapshot) group.ForgetIgnored();  // the policy was switched meanwhile
-  }
+  ignore_ = !writing_differs && st.st_nlink == 1;
   return true;
 }
 
 // Programs look into every directory on their way: only what a rule names is stopped, and only that is told.
-bool OpenJudge::DecideList(const FanotifyEvent& event, const Asker& asker, FanotifyGroup& group) {
-  const std::shared_ptr<const policy::Snapshot> snapshot = gate_->snapshot();
+bool OpenJudge::DecideList(const FanotifyEvent& event) {
   Gate::Answer answer = gate_->File(kLists, event.path, {}, true);
   if (answer.stop && answer.by_rule) {
     Event stopped;
     stopped.set_kind(v1::OPEN);
     stopped.mutable_file()->set_path(event.path);
-    RecordStop(asker, std::move(stopped), std::move(answer));
+    KeepStop(std::move(stopped), std::move(answer));
     return false;
   }
-  group.IgnoreOpens(event.fd, true);
-  if (gate_->snapshot() != snapshot) group.ForgetIgnored();  // the policy was switched meanwhile
+  ignore_ = true;
   return true;
 }
 
 // A program that a rule names is that program under every name.
 Gate::Answer OpenJudge::JudgeCopy(const FanotifyEvent& event, const ExecPermits::Use& use,
-                                  absl::Span<const absl::string_view> argv, const Asker& asker) {
+                                  absl::Span<const absl::string_view> argv) {
   Gate::Answer answer;
   struct stat st {};
   if (fstat(event.fd, &st) != 0) {
@@ -170,16 +179,16 @@ Gate::Answer OpenJudge::JudgeCopy(const FanotifyEvent& event, const ExecPermits:
   const std::string program = gate_->ProgramOf(event.fd, st);
   if (program.empty()) return answer;
   const bool interpreter = use.permit != nullptr && !use.first;
-  if (!interpreter) return gate_->Copy(event.path, program, argv, asker.identity.tgid);
+  if (!interpreter) return gate_->Copy(event.path, program, argv, asker_.identity.tgid);
   answer = gate_->Interpreter(program);
   if (answer.stop && answer.judgement.message().empty())
     answer.judgement.set_message(absl::StrCat(absl::CHexEscape(event.path), " is a copy of ", program));
   return answer;
 }
 
-bool OpenJudge::DecideExec(const FanotifyEvent& event, const Asker& asker) {
+bool OpenJudge::DecideExec(const FanotifyEvent& event) {
   const ExecPermits::Use use =
-      records_.permits != nullptr ? records_.permits->Take(asker.tid) : ExecPermits::Use();
+      records_.permits != nullptr ? records_.permits->Take(asker_.tid) : ExecPermits::Use();
   Gate::Answer answer;
   std::vector<absl::string_view> argv;
   if (use.permit != nullptr && !use.first) {
@@ -187,44 +196,41 @@ bool OpenJudge::DecideExec(const FanotifyEvent& event, const Asker& asker) {
   } else {
     if (use.permit != nullptr) argv.assign(use.permit->argv.begin(), use.permit->argv.end());
     answer =
-        gate_->Exec(event.path, use.permit != nullptr ? use.permit->asked : "", argv, asker.identity.tgid);
+        gate_->Exec(event.path, use.permit != nullptr ? use.permit->asked : "", argv, asker_.identity.tgid);
   }
-  if (!answer.stop) answer = JudgeCopy(event, use, argv, asker);
+  if (!answer.stop) answer = JudgeCopy(event, use, argv);
   if (!answer.stop) return true;
   Event stopped;
   stopped.set_kind(v1::EXEC);
   stopped.set_exe(event.path);
   stopped.mutable_exec()->set_filename(event.path);
   for (const absl::string_view word : argv) stopped.mutable_exec()->add_argv(std::string(word));
-  RecordStop(asker, std::move(stopped), std::move(answer));
+  KeepStop(std::move(stopped), std::move(answer));
   return false;
 }
 
-void OpenJudge::Record(const FanotifyEvent& event, const Asker& asker) {
+void OpenJudge::Record(const FanotifyEvent& event) {
   FileRecord record;
   record.source = v1::FANOTIFY;
   record.kind = event.closed_after_write ? v1::WRITE : v1::OPEN;
   record.flags = AM_F_FIRST_ONLY;
-  record.boot_ns = asker.boot_ns;
+  record.boot_ns = asker_.boot_ns;
   record.cgroup_id = cgroup_id_;
-  record.pid = static_cast<uint32_t>(asker.identity.tgid);
-  record.tid = static_cast<uint32_t>(asker.tid);
-  record.caller_uid = asker.identity.uid;
+  record.pid = static_cast<uint32_t>(asker_.identity.tgid);
+  record.tid = static_cast<uint32_t>(asker_.tid);
+  record.caller_uid = asker_.identity.uid;
   record.path = event.path;
   records_.queue->Push(EncodeFileRecord(record));
 }
 
-void OpenJudge::RecordStop(const Asker& asker, Event event, Gate::Answer answer) {
+void OpenJudge::KeepStop(Event event, Gate::Answer answer) {
   if (gate_->proving()) return;
   v1::Judgement& judgement = *event.mutable_judgement();
   judgement = std::move(answer.judgement);
   judgement.set_enforced(true);
   judgement.set_mechanism("fanotify");
   judgement.set_error(EPERM);
-  records_.queue->Push(
-      EncodeEventRecord({v1::FANOTIFY, asker.boot_ns, cgroup_id_, static_cast<uint32_t>(asker.identity.tgid),
-                         static_cast<uint32_t>(asker.tid), asker.identity.uid},
-                        event));
+  stopped_ = std::move(event);
 }
 
 }  // namespace agentmon

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -29,8 +30,11 @@ class OpenJudge {
   OpenJudge(uint64_t cgroup_id, std::shared_ptr<Gate> gate, OpenRecords records)
       : cgroup_id_(cgroup_id), gate_(std::move(gate)), records_(std::move(records)) {}
 
-  // May it go on? Afterwards the file is ignored by `group` where no other answer is possible for it.
-  bool Decide(const FanotifyEvent& event, FanotifyGroup& group, CallerIdentities& callers);
+  // May it go on? Somebody waits for the answer.
+  bool Decide(const FanotifyEvent& event, CallerIdentities& callers);
+  // The same event once it is answered: it is recorded, and from now on the file is ignored by `group` where
+  // no other answer is possible for it.
+  void Finish(const FanotifyEvent& event, FanotifyGroup& group);
 
  private:
   struct Asker {
@@ -38,17 +42,23 @@ class OpenJudge {
     CallerIdentity identity;
     int64_t boot_ns = 0;
   };
-  bool DecideOpen(const FanotifyEvent& event, const Asker& asker, FanotifyGroup& group);
-  bool DecideList(const FanotifyEvent& event, const Asker& asker, FanotifyGroup& group);
-  bool DecideExec(const FanotifyEvent& event, const Asker& asker);
+  bool DecideOpen(const FanotifyEvent& event);
+  bool DecideList(const FanotifyEvent& event);
+  bool DecideExec(const FanotifyEvent& event);
   Gate::Answer JudgeCopy(const FanotifyEvent& event, const ExecPermits::Use& use,
-                         absl::Span<const absl::string_view> argv, const Asker& asker);
-  void Record(const FanotifyEvent& event, const Asker& asker);
-  void RecordStop(const Asker& asker, Event event, Gate::Answer answer);
+                         absl::Span<const absl::string_view> argv);
+  void Record(const FanotifyEvent& event);
+  void KeepStop(Event event, Gate::Answer answer);
 
   const uint64_t cgroup_id_;
   const std::shared_ptr<Gate> gate_;
   const OpenRecords records_;
+  // Of the event in hand.
+  Asker asker_;
+  std::shared_ptr<const policy::Snapshot> snapshot_;  // by which it was answered
+  bool record_ = false;
+  bool ignore_ = false;
+  std::optional<Event> stopped_;
 };
 
 // The flags of the open(2) that a thread waits in, as the kernel has them in its registers; O_RDWR when it

@@ -300,6 +300,16 @@ def test_why_tells_agent_and_user_what_was_stopped(daemon, work):
     assert nothing.status == 1 and b"nothing was stopped" in nothing.err
 
 
+def test_a_file_that_the_session_wrote_is_asked_about_once(daemon, work, python):
+    lay_out(work)
+    code = "import os\nopen('x/own', 'w').write('1')\nfor _ in range(3): open('x/own').read()\nopen('x/own', 'a').write('2')\n"
+    ran = daemon.run(*python(code), cwd=work, options=policy(work, SECRET))
+    assert ran.status == 0, ran
+    rows = [row for row in daemon.events(ran.name) if row.get("path") == str(work / "x" / "own")]
+    assert [(row["kind"], row["count"]) for row in rows if row["kind"] != "write"] == \
+        [("create", 1), ("open", 1), ("open_write", 1)], rows
+
+
 def test_a_policy_switch_reaches_files_that_were_allowed_and_cached(daemon, work):
     lay_out(work)
     loop = "while :; do cat secret/f >/dev/null 2>&1 && echo y || echo n; sleep 0.05; done > x/log"
