@@ -14,6 +14,7 @@
 #include "client/exit_status.h"
 #include "client/launch/shim.h"
 #include "client/launch/supervisor.h"
+#include "client/output/session_output.h"
 #include "client/output/text.h"
 #include "client/policy/policy_cli.h"
 #include "common/base/status.h"
@@ -108,10 +109,8 @@ void WriteEndLine(const VerbContext& context, const DaemonChoice& daemon, const 
   const absl::StatusOr<v1::Session> state = GetSession(daemon, session);
   if (!state.ok()) return Complain(context.err_fd, absl::StrCat("session ", session, " ended: ", how));
   const uint64_t events = state->events(), denials = state->denials();
-  const bool open = denials != 0 && state->policy().not_enforced() != 0;
-  Complain(context.err_fd,
-           absl::StrCat(events, events == 1 ? " event, " : " events, ", denials,
-                        denials == 1 ? " denial" : " denials", open ? " (not enforced): " : ": ", how));
+  Complain(context.err_fd, absl::StrCat(events, events == 1 ? " event, " : " events, ", denials,
+                                        denials == 1 ? " denial" : " denials", NotEnforced(*state), ": ", how));
 }
 
 // Replaces this process by the shim. Returns only when that failed.

@@ -52,6 +52,7 @@ Json SessionToJson(const v1::Session& session) {
   out["processes"] = session.processes();
   out["events"] = session.events();
   out["denials"] = session.denials();
+  out["denials_not_enforced"] = session.denials_not_enforced();
   out["first_pid"] = session.first_process().pid();
   out["first_start_ns"] = session.first_process().start_ns();
   out["cgroup"] = ToUtf8(session.cgroup());

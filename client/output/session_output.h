@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -18,6 +19,9 @@ nlohmann::ordered_json StatusToJson(const v1::StatusResponse& status);
 nlohmann::ordered_json PolicyToJson(const v1::PolicyState& policy);
 // "base: default (enforce)" of each layer, in one line.
 std::string PolicyLine(const v1::PolicyState& policy);
+
+// What a count of denials leaves out: ", 2 of them not enforced", or nothing.
+std::string NotEnforced(const v1::Session& session);
 
 void WriteSessionTable(const std::vector<v1::Session>& sessions, absl::Time now, const Paint& paint,
                        Output& output);

@@ -143,6 +143,12 @@ std::string PolicyLine(const v1::PolicyState& policy) {
   return absl::StrJoin(parts, ", ");
 }
 
+std::string NotEnforced(const v1::Session& session) {
+  const uint64_t open = session.denials_not_enforced();
+  if (open == 0) return "";
+  return open >= session.denials() ? ", not enforced" : absl::StrCat(", ", open, " of them not enforced");
+}
+
 void WriteSessionTable(const std::vector<v1::Session>& sessions, absl::Time now, const Paint& paint,
                        Output& output) {
   constexpr size_t kName = 1, kUser = 2;
@@ -184,11 +190,7 @@ void WriteSession(const v1::Session& session, absl::Time now, const Paint& paint
   }
   Field("processes", absl::StrCat(session.processes(), " alive, first ", session.first_process().pid()),
         output);
-  Field("events",
-        absl::StrCat(session.events(), ", ", session.denials(), " denied",
-                     session.denials() != 0 && session.policy().not_enforced() != 0
-                         ? " by the policy, not enforced"
-                         : ""),
+  Field("events", absl::StrCat(session.events(), ", ", session.denials(), " denied", NotEnforced(session)),
         output);
   Field("cgroup", Printable(session.cgroup()), output);
   Field("unit", Printable(session.unit()), output);

@@ -77,6 +77,27 @@ TEST_CASE("elsewhere the list of sessions is whole") {
   CHECK(absl::StrContains(text, std::string(100, 'x')));
 }
 
+TEST_CASE("denials that nothing stopped are told from those that were") {
+  const auto events = [](uint64_t denials, uint64_t not_enforced) {
+    const UniqueFd file(memfd_create("out", MFD_CLOEXEC));
+    Output output(file.get());
+    v1::Session session = SampleSession();
+    session.set_events(9);
+    session.set_denials(denials);
+    session.set_denials_not_enforced(not_enforced);
+    session.mutable_policy()->set_not_enforced(2);  // rules: no matter here
+    WriteSession(session, absl::Now(), Paint(false), output);
+    output.Flush();
+    const std::string text = ReadAll(file.get());
+    const size_t at = text.find("events ");
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  CHECK(events(0, 0) == "events     9, 0 denied");
+  CHECK(events(7, 0) == "events     9, 7 denied");
+  CHECK(events(7, 2) == "events     9, 7 denied, 2 of them not enforced");
+  CHECK(events(7, 7) == "events     9, 7 denied, not enforced");
+}
+
 TEST_CASE("a watched tree is told from a session, and what is to come of a starting one is said") {
   const auto shown = [](v1::Session::State state, v1::Session::Origin origin) {
     const UniqueFd file(memfd_create("out", MFD_CLOEXEC));

@@ -151,7 +151,11 @@ void SessionManager::OnEvent(const Event& event) {
     else
       source.set_events(source.events() + 1);
   }
-  if (event.judgement().decision() == v1::DENY) state->info.set_denials(state->info.denials() + 1);
+  if (event.judgement().decision() == v1::DENY) {
+    state->info.set_denials(state->info.denials() + 1);
+    if (!event.judgement().enforced())
+      state->info.set_denials_not_enforced(state->info.denials_not_enforced() + 1);
+  }
   if (event.kind() == v1::EXIT && state->info.origin() == v1::Session::WATCH &&
       deps_.observation.WatchEnded(state->cgroup_id)) {
     deps_.core.Post([this, alive = alive_, state] {
