@@ -109,8 +109,9 @@ void WriteEndLine(const VerbContext& context, const DaemonChoice& daemon, const 
   const absl::StatusOr<v1::Session> state = GetSession(daemon, session);
   if (!state.ok()) return Complain(context.err_fd, absl::StrCat("session ", session, " ended: ", how));
   const uint64_t events = state->events(), denials = state->denials();
-  Complain(context.err_fd, absl::StrCat(events, events == 1 ? " event, " : " events, ", denials,
-                                        denials == 1 ? " denial" : " denials", NotEnforced(*state), ": ", how));
+  Complain(context.err_fd,
+           absl::StrCat(events, events == 1 ? " event, " : " events, ", denials,
+                        denials == 1 ? " denial" : " denials", NotEnforced(*state), ": ", how));
 }
 
 // Replaces this process by the shim. Returns only when that failed.
@@ -149,22 +150,34 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenAwaited(const DaemonChoice& d
   return channel;
 }
 
+bool IsBroken(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+         status.error_code() == grpc::StatusCode::CANCELLED;
+}
+
 // The answer to Start, or the exit status after the complaint.
 int StartSession(const VerbContext& context, const RunOptions& options, const DaemonChoice& daemon,
                  v1::StartResponse* response) {
   const absl::StatusOr<v1::StartRequest> request = MakeRequest(context, options);
   if (!request.ok()) return context.FailLines(kRunFailed, request.status().message());
   const Watchdog watchdog(GrpcWatchdog(kCompileTime, kRunFailed, context.err_fd));
-  const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenAwaited(daemon);
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenAwaited(daemon);
   if (!channel.ok() && daemon.waits && absl::IsUnavailable(channel.status()))
     return context.Fail(kRunFailed, absl::StrCat(channel.status().message(), "; it was waited for ",
                                                  absl::FormatDuration(kSystemDaemonTime),
                                                  ", and no daemon of your own takes its place unasked"));
   if (!channel.ok()) return context.Fail(kRunFailed, channel.status().message());
-  const auto stub = v1::Sessions::NewStub(*channel);
-  grpc::ClientContext client_context;
-  SetDeadline(client_context, kCompileTime);
-  const grpc::Status status = stub->Start(&client_context, *request, response);
+  const auto start = [&] {
+    grpc::ClientContext client_context;
+    SetDeadline(client_context, kCompileTime);
+    return v1::Sessions::NewStub(*channel)->Start(&client_context, *request, response);
+  };
+  grpc::Status status = start();
+  // It stopped while it was asked: the next one is. A session that was begun and not answered ends by itself.
+  if (daemon.waits && IsBroken(status)) {
+    channel = OpenAwaited(daemon);
+    if (channel.ok()) status = start();
+  }
   return status.ok() ? kOk : context.Fail(kRunFailed, RpcFailure(status).message);
 }
 

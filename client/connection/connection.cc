@@ -22,6 +22,7 @@ namespace {
 int ExitStatus(grpc::StatusCode code) {
   switch (code) {
     case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::CANCELLED:  // by a daemon that stops
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return kNoDaemon;
     case grpc::StatusCode::INVALID_ARGUMENT:
@@ -34,6 +35,7 @@ int ExitStatus(grpc::StatusCode code) {
 std::string PlainMessage(const grpc::Status& status) {
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::CANCELLED:
       return absl::StrCat("the connection to the daemon broke (", status.error_message(),
                           "): ", WhereToLook());
     case grpc::StatusCode::DEADLINE_EXCEEDED:

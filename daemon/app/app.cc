@@ -345,10 +345,13 @@ void App::Reload() {
     reload_error_.clear();
     const bool restart = fresh->state_dir != config_.state_dir || fresh->runtime_dir != config_.runtime_dir ||
                          fresh->socket_path() != config_.socket_path() ||
-                         fresh->admin_group != config_.admin_group;
+                         fresh->admin_group != config_.admin_group ||
+                         fresh->dns_servers != config_.dns_servers;
     if (restart) {
       reload_error_ =
-          "directories, socket or admin_group changed in the configuration: restart agentmond to use them";
+          "directories, socket, admin_group or resolver changed in the configuration: restart agentmond to "
+          "use "
+          "them";
       LogWarning(reload_error_);
     }
     config_.log_level = fresh->log_level;

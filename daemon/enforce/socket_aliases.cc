@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -95,14 +96,15 @@ absl::StatusOr<SocketAliases::Session*> SocketAliases::Find(uint64_t cgroup_id, 
 
 absl::Status SocketAliases::Mount(int fd, uint32_t name) const {
   const std::string path = PathOf(name);
-  const UniqueFd tree(
-      open_tree(fd, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | static_cast<unsigned>(AT_EMPTY_PATH)));
+  // By number: the C library has names for these two calls from 2.36 on.
+  const UniqueFd tree(static_cast<int>(syscall(
+      SYS_open_tree, fd, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | static_cast<unsigned>(AT_EMPTY_PATH))));
   if (!tree.valid()) return ErrnoStatus(errno, "copy the mount of a socket");
   Unmount(path);
   // Made without being opened, which the marks on the session's mounts would ask about.
   if (mknod(path.c_str(), S_IFREG | 0400, 0) != 0 && errno != EEXIST)
     return ErrnoStatus(errno, absl::StrCat("make ", path));
-  if (move_mount(tree.get(), "", AT_FDCWD, path.c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0)
+  if (syscall(SYS_move_mount, tree.get(), "", AT_FDCWD, path.c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0)
     return ErrnoStatus(errno, absl::StrCat("mount a socket on ", path));
   return absl::OkStatus();
 }

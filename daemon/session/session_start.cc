@@ -201,8 +201,10 @@ void SessionManager::Attach(const Caller& caller, const v1::AttachRequest& reque
   const auto it = by_token_.find(request.token());
   if (it == by_token_.end() || it->second->info.uid() != caller.uid || it->second->attaching ||
       it->second->shim_pid != 0) {
-    return done(Refusal(StatusCode::kPermissionDenied, "BAD_TOKEN", "this token opens no session",
-                        "tokens are for one use, within 30 s, by the user who asked for the session"));
+    return done(
+        Refusal(StatusCode::kPermissionDenied, "BAD_TOKEN", "this token opens no session",
+                "tokens are for one use, within 30 s, by the user who asked for the session; where agentmond "
+                "was restarted meanwhile, start it again"));
   }
   if (caller.role == Role::kAgent) {
     return done(

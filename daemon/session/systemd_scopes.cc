@@ -13,6 +13,7 @@ constexpr char kManager[] = "org.freedesktop.systemd1";
 constexpr char kPath[] = "/org/freedesktop/systemd1";
 constexpr char kInterface[] = "org.freedesktop.systemd1.Manager";
 constexpr absl::Duration kJobTime = absl::Seconds(10);
+constexpr absl::Duration kLimitsRetry = absl::Seconds(2);
 
 // A message that is being written: the first error stays.
 class Properties {
@@ -117,7 +118,7 @@ absl::Status SystemdScopes::Open() {
     return absl::OkStatus();
   }
   const absl::Status failed = ErrnoStatus(-r, "open the system bus");
-  Close(absl::StrCat(failed.message(), "; sessions are plain cgroups and no units of systemd"));
+  Close(absl::StrCat(failed.message(), "; sessions that begin are plain cgroups and no units of systemd"));
   return absl::UnavailableError(problem_);
 }
 
@@ -219,22 +220,50 @@ void SystemdScopes::Finish(Job* job, const absl::Status& status) {
 
 void SystemdScopes::SetLimits(const std::string& unit, const policy::ResourceLimits& limits,
                               const std::vector<std::string>& disks) {
-  Message call;
-  absl::Status status = Open();
+  const Limits wanted{limits, disks};
+  const absl::Status status = TrySetLimits(unit, wanted);
   if (status.ok()) {
-    int r = NewCall(bus_, "SetUnitProperties", &call);
-    if (r >= 0) {
-      Properties properties(call.get());
-      properties.Keep(sd_bus_message_append(call.get(), "sb", unit.c_str(), 1));  // until the next boot
-      properties.Keep(sd_bus_message_open_container(call.get(), 'a', "(sv)"));
-      properties.Limits(limits, disks, true);
-      properties.Keep(sd_bus_message_close_container(call.get()));
-      r = properties.error() != 0 ? -properties.error()
-                                  : sd_bus_call_async(bus_, nullptr, call.get(), nullptr, nullptr, 0);
-    }
-    if (r < 0) status = ErrnoStatus(-r, "call systemd");
+    owed_.erase(unit);
+    return;
   }
-  if (!status.ok()) LogError("new limits of ", unit, ": ", status.message());
+  LogError("new limits of ", unit, ": ", status.message(),
+           "; the kernel has them, and systemd is told again until it has them too");
+  owed_[unit] = wanted;
+  if (owed_.size() > 1) return;  // on its way
+  core_.PostAfter(kLimitsRetry, [this, alive = alive_] {
+    if (*alive) RetryLimits();
+  });
+}
+
+void SystemdScopes::RetryLimits() {
+  for (auto it = owed_.begin(); it != owed_.end();) {
+    if (TrySetLimits(it->first, it->second).ok()) {
+      LogInfo("systemd has the new limits of ", it->first);
+      it = owed_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  if (owed_.empty()) return;
+  core_.PostAfter(kLimitsRetry, [this, alive = alive_] {
+    if (*alive) RetryLimits();
+  });
+}
+
+absl::Status SystemdScopes::TrySetLimits(const std::string& unit, const Limits& wanted) {
+  RETURN_IF_ERROR(Open());
+  Message call;
+  int r = NewCall(bus_, "SetUnitProperties", &call);
+  if (r >= 0) {
+    Properties properties(call.get());
+    properties.Keep(sd_bus_message_append(call.get(), "sb", unit.c_str(), 1));  // until the next boot
+    properties.Keep(sd_bus_message_open_container(call.get(), 'a', "(sv)"));
+    properties.Limits(wanted.limits, wanted.disks, true);
+    properties.Keep(sd_bus_message_close_container(call.get()));
+    r = properties.error() != 0 ? -properties.error()
+                                : sd_bus_call_async(bus_, nullptr, call.get(), nullptr, nullptr, 0);
+  }
+  return r < 0 ? ErrnoStatus(-r, "call systemd") : absl::OkStatus();
 }
 
 }  // namespace agentmon

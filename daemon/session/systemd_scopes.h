@@ -40,7 +40,8 @@ class SystemdScopes {
   ~SystemdScopes();
 
   void Start(const ScopeRequest& request, Done done);
-  // Lets the unit hold to other limits; those that are not given are lifted. Logs what fails.
+  // Lets the unit hold to other limits; those that are not given are lifted. What fails is logged, and tried
+  // again until the manager has it: with the old ones it would undo, at its next reload, what the kernel has.
   void SetLimits(const std::string& unit, const policy::ResourceLimits& limits,
                  const std::vector<std::string>& disks);
   // Why the bus cannot be used; empty when it could be the last time.
@@ -54,9 +55,16 @@ class SystemdScopes {
     Done done;
   };
 
+  struct Limits {
+    policy::ResourceLimits limits;
+    std::vector<std::string> disks;
+  };
+
   absl::Status Open();
   void Close(const std::string& why);
   void Finish(Job* job, const absl::Status& status);
+  absl::Status TrySetLimits(const std::string& unit, const Limits& wanted);
+  void RetryLimits();
   static int OnStarted(sd_bus_message* reply, void* userdata, sd_bus_error* error);
   static int OnJobRemoved(sd_bus_message* message, void* userdata, sd_bus_error* error);
   static int OnDisconnected(sd_bus_message* message, void* userdata, sd_bus_error* error);
@@ -67,6 +75,7 @@ class SystemdScopes {
   sd_bus* bus_ = nullptr;
   std::string problem_;
   std::map<Job*, std::unique_ptr<Job>> jobs_;
+  std::map<std::string, Limits> owed_;  // by unit: what the manager has not been told
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

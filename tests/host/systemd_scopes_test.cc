@@ -12,11 +12,12 @@ namespace agentmon {
 namespace {
 
 struct Fixture {
-  explicit Fixture(bool reachable = true)
-      : loop(*EventLoop::Create()),
+  explicit Fixture(bool is_reachable = true)
+      : reachable(is_reachable),
+        loop(*EventLoop::Create()),
         systemd(loop->event()),
         scopes(*loop, loop->event(),
-               [this, reachable](sd_bus** bus) { return reachable ? systemd.Open(bus) : -ENOENT; }) {}
+               [this](sd_bus** bus) { return reachable ? systemd.Open(bus) : -ENOENT; }) {}
 
   bool Until(const std::function<bool()>& condition) {
     const absl::Time deadline = absl::Now() + absl::Seconds(20);
@@ -33,6 +34,7 @@ struct Fixture {
     return *answer;
   }
 
+  bool reachable;
   std::unique_ptr<EventLoop> loop;
   FakeSystemd systemd;
   SystemdScopes scopes;
@@ -123,6 +125,20 @@ TEST_CASE("new limits reach the unit, and those that are gone are lifted") {
   CHECK(f.systemd.changed[0].name == "agentmon-s1.scope");
   CHECK(f.systemd.changed[0].numbers.at("TasksMax") == 9);
   CHECK(f.systemd.changed[0].numbers.at("MemoryMax") == UINT64_MAX);
+}
+
+TEST_CASE("limits that the manager could not be told reach it once it is there again") {
+  Fixture f(false);
+  policy::ResourceLimits limits;
+  limits.pids_max = 50;
+  f.scopes.SetLimits("agentmon-s1.scope", limits, {});
+  limits.pids_max = 9;
+  f.scopes.SetLimits("agentmon-s1.scope", limits, {});
+  CHECK(f.systemd.changed.empty());
+  f.reachable = true;
+  REQUIRE(f.Until([&] { return !f.systemd.changed.empty(); }));
+  CHECK(f.systemd.changed[0].name == "agentmon-s1.scope");
+  CHECK(f.systemd.changed[0].numbers.at("TasksMax") == 9);
 }
 
 }  // namespace agentmon

@@ -328,7 +328,8 @@ def test_without_a_daemon_what_is_asked_is_denied(own_daemon, work):
     lay_out(work)
     loop = "while [ ! -e stop ]; do cat other; cat secret/f 2>/dev/null || echo denied; done > x/log"
     with own_daemon.running("sh", "-c", loop, cwd=work, options=policy(work, SECRET)) as (process, _):
-        wait_until(lambda: b"other" in (work / "x" / "log").read_bytes(), 10, "it reads")
+        log = work / "x" / "log"
+        wait_until(lambda: log.exists() and b"other" in log.read_bytes(), 10, "it reads")
         own_daemon.kill()
         before = (work / "x" / "log").read_bytes().count(b"denied")
         # One of these may have been answered before the end; the others had nobody to ask.

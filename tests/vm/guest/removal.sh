@@ -1,6 +1,30 @@
 # shellcheck shell=bash
 # The package goes. The last cases.
 
+unit_states() { systemctl is-enabled agentmon.socket agentmon.service; systemctl is-active agentmon.socket agentmon.service; }
+
+test_a_package_that_comes_back_is_as_the_administrator_left_it() {
+  echo 'fs.fanotify.max_user_groups = 4097' >/etc/sysctl.d/99-own.conf
+  dpkg --remove agentmon
+  not systemctl is-active agentmon.service
+  dpkg -i "$DEB"
+  [ "$(unit_states | tr '\n' ' ')" = 'enabled enabled active active ' ]
+  [ "$(cat /proc/sys/fs/fanotify/max_user_groups)" = 4097 ]
+  rm /etc/sysctl.d/99-own.conf
+  systemctl disable --now agentmon.socket agentmon.service
+  dpkg --remove agentmon
+  dpkg -i "$DEB"
+  [ "$(unit_states | tr '\n' ' ')" = 'disabled disabled inactive inactive ' ]
+  dpkg --remove agentmon
+  systemctl mask agentmon.service
+  dpkg -i "$DEB"
+  [ "$(systemctl is-enabled agentmon.service)" = masked ]
+  not systemctl is-active agentmon.service
+  systemctl unmask agentmon.service
+  systemctl enable --now agentmon.socket agentmon.service
+  wait_for 30 responds
+}
+
 test_a_removal_lets_the_session_go_on_and_a_purge_leaves_nothing() {  # every configuration
   start_worker last
   # Hooks on connect and bind: nobody else on this machine has any.
