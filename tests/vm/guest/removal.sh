@@ -3,7 +3,7 @@
 
 unit_states() { systemctl is-enabled agentmon.socket agentmon.service; systemctl is-active agentmon.socket agentmon.service; }
 
-test_a_package_that_comes_back_is_as_the_administrator_left_it() {
+test_a_package_that_comes_back_is_as_the_administrator_left_it() {  # every configuration
   echo 'fs.fanotify.max_user_groups = 4097' >/etc/sysctl.d/99-own.conf
   dpkg --remove agentmon
   not systemctl is-active agentmon.service
@@ -15,8 +15,10 @@ test_a_package_that_comes_back_is_as_the_administrator_left_it() {
   dpkg --remove agentmon
   dpkg -i "$DEB"
   [ "$(unit_states | tr '\n' ' ')" = 'disabled disabled inactive inactive ' ]
-  dpkg --remove agentmon
   systemctl mask agentmon.service
+  dpkg -i "$DEB"
+  [ "$(systemctl is-enabled agentmon.service)" = masked ]
+  dpkg --remove agentmon
   dpkg -i "$DEB"
   [ "$(systemctl is-enabled agentmon.service)" = masked ]
   not systemctl is-active agentmon.service
