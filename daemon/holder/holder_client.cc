@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/log.h"
 #include "common/base/status.h"
 #include "daemon/holder/holder_process.h"
 #include "daemon/holder/holder_protocol.h"
@@ -176,9 +177,16 @@ absl::StatusOr<std::unique_ptr<HolderClient>> StartOrJoinHolder(const std::strin
   absl::StatusOr<std::unique_ptr<HolderClient>> client;
   for (int i = 0; i < kTries; ++i) {
     client = JoinHolder(runtime_dir);
-    if (client.ok() || client.status().code() != absl::StatusCode::kUnavailable) break;
-    // Nobody listens, or the one who did was just leaving: then this finds nobody the next time.
-    if (const auto again = Connect(SocketPath(runtime_dir)); again.ok()) continue;
+    const bool silent = absl::IsDeadlineExceeded(client.status());
+    if (client.ok() || !(silent || absl::IsUnavailable(client.status()))) break;
+    if (silent && i == 0) continue;  // the host may be very busy
+    if (silent) {
+      LogWarning(
+          "the holder does not answer and another one takes its place; file calls of the sessions "
+          "that it holds wait for it");
+    } else if (const auto again = Connect(SocketPath(runtime_dir)); again.ok()) {
+      continue;  // nobody listens, or the one who did was just leaving: then this finds nobody the next time
+    }
     ASSIGN_OR_RETURN(const NotifyJournal journal, NotifyJournal::Create());
     if (absl::Status s = StartHolder(SocketPath(runtime_dir), journal); !s.ok())
       return WithContext(s, "start the holder");

@@ -78,7 +78,8 @@ class HolderClient {
 };
 
 // Joins the holder that a former daemon left at RUNTIME/holder.sock, or starts one: this same program, whose
-// main calls RunHolderIfAsked. AlreadyExists when another daemon is connected to it; FailedPrecondition when
+// main calls RunHolderIfAsked. One that does not answer for 10 s is left to what it holds, and another one
+// started. AlreadyExists when another daemon is connected to it; FailedPrecondition when
 // it is of another version.
 absl::StatusOr<std::unique_ptr<HolderClient>> StartOrJoinHolder(const std::string& runtime_dir);
 

@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/fanotify.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -65,6 +66,8 @@ HolderProcess::HolderProcess(std::string socket_path, UniqueFd accept_socket, No
       accept_socket_(std::move(accept_socket)),
       journal_(std::move(journal)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  struct stat st {};
+  if (lstat(socket_path_.c_str(), &st) == 0) socket_inode_ = st.st_ino;
   struct sigaction nothing {};
   nothing.sa_handler = +[](int) {};
   sigaction(SIGALRM, &nothing, nullptr);
@@ -82,7 +85,12 @@ void HolderProcess::Run() {
     if (losses_.next_ns() != 0 && NowNs() >= losses_.next_ns()) losses_.Act();
   }
   // In this order, so that a daemon that still finds the path also finds us, or an end of file.
-  unlink(socket_path_.c_str());
+  RemoveSocket();
+}
+
+void HolderProcess::RemoveSocket() const {
+  struct stat st {};
+  if (lstat(socket_path_.c_str(), &st) == 0 && st.st_ino == socket_inode_) unlink(socket_path_.c_str());
 }
 
 int HolderProcess::Timeout_ms() const {

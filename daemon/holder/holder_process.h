@@ -4,6 +4,8 @@
 // records nothing and touches no file.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 
@@ -103,7 +105,11 @@ class HolderProcess {
   // Answers those: the kernel does not hand them out again.
   void AnswerTaken(uint64_t cgroup_id, Held& held);
 
+  // The path may be another holder's by now.
+  void RemoveSocket() const;
+
   const std::string socket_path_;
+  ino_t socket_inode_ = 0;
   UniqueFd accept_socket_;
   NotifyJournal journal_;
   const CallTable calls_;

@@ -45,6 +45,8 @@ absl::StatusOr<ReceivedMessage> ReceiveHolderMessage(int socket) {
     n = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
   } while (n < 0 && errno == EINTR);
   if (n == 0 || (n < 0 && errno == ECONNRESET)) return absl::UnavailableError("the other side is gone");
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+    return absl::DeadlineExceededError("the other side does not answer");
   if (n < 0) return ErrnoStatus(errno, "receive from the other side");
   const cmsghdr* rights = CMSG_FIRSTHDR(&header);
   if (rights != nullptr && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS) {

@@ -370,6 +370,31 @@ TEST_CASE("the holder is nobody's child or group, keeps nothing open and survive
   CHECK(WaitFor([&] { return !HolderIsThere(dir); }));
 }
 
+TEST_CASE("a holder that does not answer is replaced, and leaves its successor's socket alone") {
+  TempDir dir;
+  Shared* shared = Shared::Map();
+  FilteredChild child([] { return rmdir("/no/such/directory") == -1 && errno == ENOENT ? 0 : 1; });
+  UniqueFd listener = child.TakeListener();
+  pid_t stopped = 0;
+  {
+    Daemon daemon(shared, dir.path(), {{7, listener.get()}});
+    REQUIRE(WaitFor([&] { return shared->ready == 1; }));
+    listener.Reset();
+    stopped = HolderPid(dir.path());
+    REQUIRE(stopped > 0);
+    REQUIRE(kill(stopped, SIGSTOP) == 0);
+  }
+  Daemon next(shared, dir.path(), {});
+  CHECK(WaitFor([&] { return shared->ready == 2; }, 30'000));
+  CHECK(shared->held == 0);
+  // What it holds is its own to answer, and when it has left the path is still the other's.
+  REQUIRE(kill(stopped, SIGCONT) == 0);
+  child.Go();
+  CHECK(child.Wait(5) == 0);
+  CHECK(WaitFor([&] { return kill(stopped, 0) != 0; }));
+  CHECK(JoinHolder(dir.path()).status().code() == absl::StatusCode::kAlreadyExists);
+}
+
 TEST_CASE("a second daemon is refused while the first lives, and a stale socket is in nobody's way") {
   TempDir dir;
   Shared* shared = Shared::Map();
