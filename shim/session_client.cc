@@ -36,7 +36,9 @@ absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const bool broke = status.error_code() == grpc::StatusCode::UNAVAILABLE ||
                      status.error_code() == grpc::StatusCode::CANCELLED;
-  if (broke) return absl::UnavailableError("agentmond went away while the session began: start it again");
+  if (broke)
+    return absl::UnavailableError(
+        absl::StrCat("the connection to agentmond broke (", status.error_message(), "): start it again"));
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 

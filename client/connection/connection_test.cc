@@ -49,4 +49,10 @@ TEST_CASE("a daemon that goes away during a call is unreachable") {
   CHECK(absl::StrContains(failure.message, "the connection to the daemon broke"));
 }
 
+TEST_CASE("a call that a daemon cancels since it stops is unreachable, too") {
+  const Failure failure = RpcFailure({grpc::StatusCode::CANCELLED, "Cancelling all calls"});
+  CHECK(failure.exit_status == kNoDaemon);
+  CHECK(absl::StrContains(failure.message, "the connection to the daemon broke"));
+}
+
 }  // namespace agentmon

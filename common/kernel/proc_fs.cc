@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -78,6 +79,14 @@ absl::StatusOr<pid_t> ProcFs::ThreadGroup(pid_t tid) const {
   pid_t tgid = 0;
   if (!absl::SimpleAtoi(text, &tgid)) return absl::InternalError("Tgid is not a number");
   return tgid;
+}
+
+absl::StatusOr<mode_t> ProcFs::Umask(pid_t tid) const {
+  ASSIGN_OR_RETURN(const std::string text, StatusField(tid, "Umask"));
+  char* end = nullptr;
+  const unsigned long mask = strtoul(text.c_str(), &end, 8);
+  if (end == text.c_str() || *end != '\0') return absl::InternalError("Umask is not an octal number");
+  return static_cast<mode_t>(mask);
 }
 
 absl::StatusOr<int> ProcFs::SeccompFilters(pid_t pid) const {

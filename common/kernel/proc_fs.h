@@ -35,6 +35,7 @@ class ProcFs {
   absl::StatusOr<pid_t> ThreadGroup(pid_t tid) const;
   // Real uid of the process.
   absl::StatusOr<uid_t> Uid(pid_t pid) const;
+  absl::StatusOr<mode_t> Umask(pid_t tid) const;
   // How many seccomp filters it is under; NotFound also before Linux 5.9.
   absl::StatusOr<int> SeccompFilters(pid_t pid) const;
   absl::StatusOr<std::string> Executable(pid_t pid) const;  // target of /proc/PID/exe

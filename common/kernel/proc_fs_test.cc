@@ -1,6 +1,7 @@
 #include "common/kernel/proc_fs.h"
 
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -14,6 +15,9 @@ TEST_CASE("our own process is described by /proc") {
   CHECK(stat->parent == getppid());
   CHECK(stat->start_ticks > 0);
   CHECK(*proc.ThreadGroup(getpid()) == getpid());
+  const mode_t mask = umask(0027);
+  CHECK(*proc.Umask(getpid()) == 0027);
+  umask(mask);
   CHECK(*proc.Uid(getpid()) == getuid());
   CHECK(proc.Argv(getpid())->size() >= 1);
   CHECK(proc.Executable(getpid())->find("test") != std::string::npos);

@@ -350,8 +350,7 @@ void App::Reload() {
     if (restart) {
       reload_error_ =
           "directories, socket, admin_group or resolver changed in the configuration: restart agentmond to "
-          "use "
-          "them";
+          "use them";
       LogWarning(reload_error_);
     }
     config_.log_level = fresh->log_level;

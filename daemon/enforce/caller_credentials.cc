@@ -1,6 +1,5 @@
 #include "daemon/enforce/caller_credentials.h"
 
-#include <fcntl.h>
 #include <linux/capability.h>
 #include <sched.h>
 #include <sys/fsuid.h>
@@ -9,8 +8,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
-#include <cstring>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -19,7 +16,6 @@
 #include "absl/strings/str_split.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
-#include "common/base/unique_fd.h"
 #include "common/kernel/proc_fs.h"
 
 namespace agentmon {
@@ -117,19 +113,6 @@ std::vector<uint64_t> Numbers(absl::string_view text, int base = 10) {
   return numbers;
 }
 
-// Umask is one of the first lines; nothing that a process chooses comes before it but its name, in which the
-// kernel escapes newlines.
-absl::StatusOr<mode_t> ReadUmask(pid_t tid) {
-  const UniqueFd fd(open(absl::StrCat("/proc/", tid, "/status").c_str(), O_RDONLY | O_CLOEXEC));
-  char text[256] = {};
-  if (!fd.valid() || read(fd.get(), text, sizeof(text) - 1) <= 0)
-    return absl::InternalError("the caller's status cannot be read");
-  static constexpr char kField[] = "\nUmask:\t";
-  const char* found = strstr(text, kField);
-  if (found == nullptr) return absl::InternalError("the caller's umask cannot be read");
-  return static_cast<mode_t>(strtoul(found + sizeof(kField) - 1, nullptr, 8));
-}
-
 }  // namespace
 
 absl::StatusOr<CallerCredentials> ReadCallerCredentials(pid_t tid) {
@@ -166,15 +149,9 @@ absl::StatusOr<CallerCredentials> ReadCallerCredentials(pid_t tid) {
   return out;
 }
 
-absl::StatusOr<CallerCredentials> KnownCredentials::Of(uint64_t cgroup_id, pid_t tid, bool with_umask) {
+absl::StatusOr<CallerCredentials> KnownCredentials::Of(uint64_t cgroup_id, pid_t tid) {
   const auto known = lasting_.find(cgroup_id);
-  if (known != lasting_.end()) {
-    CallerCredentials out = known->second;
-    if (with_umask) {
-      ASSIGN_OR_RETURN(out.umask, ReadUmask(tid));
-    }
-    return out;
-  }
+  if (known != lasting_.end()) return known->second;
   auto read = ReadCallerCredentials(tid);
   if (read.ok() && read->lasting) {
     if (lasting_.size() >= kKnownMax) lasting_.clear();

@@ -27,8 +27,8 @@ absl::StatusOr<CallerCredentials> ReadCallerCredentials(pid_t tid);
 // Of threads of sessions, read once where nothing can change them. One thread's own.
 class KnownCredentials {
  public:
-  // cgroup_id: of the session. The umask is of now where it is wanted, else of whenever.
-  absl::StatusOr<CallerCredentials> Of(uint64_t cgroup_id, pid_t tid, bool with_umask);
+  // cgroup_id: of the session. The umask of lasting ones is that of whenever they were read.
+  absl::StatusOr<CallerCredentials> Of(uint64_t cgroup_id, pid_t tid);
 
  private:
   absl::flat_hash_map<uint64_t, CallerCredentials> lasting_;

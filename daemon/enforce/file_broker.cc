@@ -11,6 +11,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/kernel/proc_fs.h"
 #include "common/policy/rule.h"
 #include "common/policy/subject.h"
 
@@ -274,7 +276,11 @@ BrokerResult FileBroker::Open(const BrokeredCall& call, const FileJudge& judge) 
 
 absl::StatusOr<CallerCredentials> FileBroker::CredentialsOf(const BrokeredCall& call) {
   const bool needs_umask = call.act == FileAct::kMkdir || call.act == FileAct::kMknod;
-  return known_.Of(call.cgroup_id, call.tid, needs_umask);
+  ASSIGN_OR_RETURN(CallerCredentials credentials, known_.Of(call.cgroup_id, call.tid));
+  if (needs_umask && credentials.lasting) {
+    ASSIGN_OR_RETURN(credentials.umask, ProcFs().Umask(call.tid));
+  }
+  return credentials;
 }
 
 BrokerResult FileBroker::Handle(const BrokeredCall& call, const FileJudge& judge) {

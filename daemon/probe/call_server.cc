@@ -65,8 +65,7 @@ NotifyAnswer CallServer::CaptureFile(const Listener& listener, const MediatedCal
   call_ = FileCall();
   look_at_files_ = listener.stuck < NotifyPool::kStuckNoFiles;
   // Whether O_CREAT makes a file the broker finds out by itself.
-  const CaptureResult captured =
-      call_.Capture(call, request, {.look_at_files = look_at_files_ && !closed, .find_bases = !closed});
+  const CaptureResult captured = call_.Capture(call, request, {.look_at_files = look_at_files_ && !closed});
   // openat2: its flags lie in memory that other threads of the caller can change. Programs that use it fall
   // back.
   if (closed && call.act == FileAct::kOpenHow) return {false, ENOSYS};
@@ -77,7 +76,9 @@ NotifyAnswer CallServer::CaptureFile(const Listener& listener, const MediatedCal
     return {};
   }
   kept_ = Kept::kCall;
-  return closed ? Mediate(listener, call, request) : NotifyAnswer();
+  if (closed) return Mediate(listener, call, request);
+  call_.FindBases(call, request);
+  return {};
 }
 
 bool CallServer::PrepareToAct() {

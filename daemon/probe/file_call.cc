@@ -32,7 +32,6 @@ CaptureResult FileCall::Capture(const MediatedCall& call, const seccomp_notif& r
   record_.tid = request.pid;
   if (const CaptureResult r = ReadFlags(call, request); r != CaptureResult::kCall) return r;
   if (const CaptureResult r = CaptureNames(call, request); r != CaptureResult::kCall) return r;
-  if (options.find_bases) FindBases(call, request);
   return Classify(call, request, options);
 }
 

@@ -23,8 +23,6 @@ struct CaptureOptions {
   // Whether O_CREAT creates is asked of the file system. Off where that has hung before: then it counts as
   // CREATE.
   bool look_at_files = true;
-  // Where relative names start. Off where somebody else finds that out: FindBases for what they do not find.
-  bool find_bases = true;
 };
 
 // What only exists while the caller waits: its memory, its current directory, its descriptors, the state of
@@ -34,7 +32,8 @@ class FileCall {
   CaptureResult Capture(const MediatedCall& call, const seccomp_notif& request,
                         const CaptureOptions& options);
 
-  // Of a call that was captured without them, while its caller waits.
+  // Where its relative names start, while the caller waits; Describe joins them. Not needed where somebody
+  // else has found the path.
   void FindBases(const MediatedCall& call, const seccomp_notif& request);
 
   // The same call for who performs it; without the caller's process.

@@ -26,12 +26,13 @@ class OpenDedupe {
   bool TakeOpenedForWriting(uint64_t cgroup_id, pid_t tgid, absl::string_view path, int64_t now_ns);
 
  private:
+  using Counts = absl::flat_hash_map<size_t, uint32_t>;  // by hash
+
+  static bool TakeOne(Counts& counts, size_t key);
   void Age(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Mutex mutex_;
   int64_t recent_since_ns_ ABSL_GUARDED_BY(mutex_) = 0;
-  using Counts = absl::flat_hash_map<size_t, uint32_t>;  // by hash
-  static bool TakeOne(Counts& counts, size_t key);
   Counts recent_ ABSL_GUARDED_BY(mutex_);
   Counts previous_ ABSL_GUARDED_BY(mutex_);
 };

@@ -91,7 +91,6 @@ uint32_t OperationsOfWaitingOpen(pid_t tid) {
 }  // namespace
 
 bool OpenJudge::Decide(const FanotifyEvent& event, CallerIdentities& callers) {
-  static const pid_t ours = getpid();
   record_ = ignore_ = false;
   stopped_.reset();
   asker_.tid = event.pid;
@@ -101,7 +100,7 @@ bool OpenJudge::Decide(const FanotifyEvent& event, CallerIdentities& callers) {
     return false;
   }
   asker_.identity = callers.Find(event.pid);
-  if (asker_.identity.tgid == ours) return true;
+  if (asker_.identity.tgid == getpid()) return true;
   record_ = event.closed_after_write;
   if (event.asks_exec) return DecideExec(event);
   if (!event.asks_open) return true;
@@ -117,9 +116,10 @@ void OpenJudge::Finish(const FanotifyEvent& event, FanotifyGroup& group) {
         *stopped_));
   }
   if (record_) Record(event);
+  const std::shared_ptr<const policy::Snapshot> snapshot = std::move(snapshot_);
   if (!ignore_) return;
   group.IgnoreOpens(event.fd, event.directory);
-  if (gate_->snapshot() != snapshot_) group.ForgetIgnored();  // the policy was switched meanwhile
+  if (gate_->snapshot() != snapshot) group.ForgetIgnored();  // the policy was switched meanwhile
 }
 
 bool OpenJudge::DecideOpen(const FanotifyEvent& event) {

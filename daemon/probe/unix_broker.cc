@@ -137,7 +137,7 @@ void UnixBroker::JudgeAbstract(Call& call) {
 
 void UnixBroker::JudgePath(Call& call) {
   const CallerBase base = OpenCallerBase(call.tid, call.tgid, {AT_FDCWD, call.asked.name});
-  const auto credentials = known_.Of(call.permit.cgroup_id, call.tid, false);
+  const auto credentials = known_.Of(call.permit.cgroup_id, call.tid);
   FoundObject object;
   object.error = EACCES;
   if (base.error != 0) {

@@ -229,13 +229,18 @@ void SystemdScopes::SetLimits(const std::string& unit, const policy::ResourceLim
   LogError("new limits of ", unit, ": ", status.message(),
            "; the kernel has them, and systemd is told again until it has them too");
   owed_[unit] = wanted;
-  if (owed_.size() > 1) return;  // on its way
+  RetryLimitsLater();
+}
+
+void SystemdScopes::RetryLimitsLater() {
+  if (std::exchange(retry_is_due_, true)) return;
   core_.PostAfter(kLimitsRetry, [this, alive = alive_] {
     if (*alive) RetryLimits();
   });
 }
 
 void SystemdScopes::RetryLimits() {
+  retry_is_due_ = false;
   for (auto it = owed_.begin(); it != owed_.end();) {
     if (TrySetLimits(it->first, it->second).ok()) {
       LogInfo("systemd has the new limits of ", it->first);
@@ -244,10 +249,7 @@ void SystemdScopes::RetryLimits() {
       ++it;
     }
   }
-  if (owed_.empty()) return;
-  core_.PostAfter(kLimitsRetry, [this, alive = alive_] {
-    if (*alive) RetryLimits();
-  });
+  if (!owed_.empty()) RetryLimitsLater();
 }
 
 absl::Status SystemdScopes::TrySetLimits(const std::string& unit, const Limits& wanted) {

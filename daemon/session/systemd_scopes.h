@@ -64,6 +64,7 @@ class SystemdScopes {
   void Close(const std::string& why);
   void Finish(Job* job, const absl::Status& status);
   absl::Status TrySetLimits(const std::string& unit, const Limits& wanted);
+  void RetryLimitsLater();
   void RetryLimits();
   static int OnStarted(sd_bus_message* reply, void* userdata, sd_bus_error* error);
   static int OnJobRemoved(sd_bus_message* message, void* userdata, sd_bus_error* error);
@@ -76,6 +77,7 @@ class SystemdScopes {
   std::string problem_;
   std::map<Job*, std::unique_ptr<Job>> jobs_;
   std::map<std::string, Limits> owed_;  // by unit: what the manager has not been told
+  bool retry_is_due_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -29,6 +29,20 @@ test_the_apparmor_profile_is_loaded_and_attached() {  # debian13
   wait_for 30 no_session label
 }
 
+test_a_profile_that_the_administrator_has_changed_stays() {  # debian13
+  echo '# own' >>"$SHIPPED"
+  dpkg -i "$DEB"
+  [ "$(tail -n 1 "$SHIPPED")" = '# own' ]
+  rm "$SHIPPED"
+  dpkg -i "$DEB"
+  [ ! -e "$SHIPPED" ]
+  dpkg --remove agentmon
+  dpkg -i "$DEB"
+  cmp /usr/share/agentmon/apparmor/agentmon "$SHIPPED"
+  loaded 'agentmon (unconfined)'
+  wait_for 30 responds
+}
+
 # Debian's kernel has not Ubuntu's switch, which refuses namespaces to whoever has no profile: a profile on the same
 # programs that allows everything else stands for it.
 test_a_session_has_user_namespaces_by_the_profile() {  # debian13
