@@ -206,8 +206,6 @@ BrokerResult ChangeObject(const BrokeredCall& call, const CallerBase& base,
   if (judge.stops(operations, object.path, "", S_ISDIR(object.st.st_mode)) ||
       judge.stops_other_names(operations, object.path, object.st))
     return Answered(BrokerAnswer::kStopped, EACCES, object.path, "");
-  // It was asked for when it was opened for writing.
-  if (call.by_fd && call.act == FileAct::kTruncate) return Answered(BrokerAnswer::kContinue, 0, object.path);
   const ActingFor acting(credentials);
   return Answered(BrokerAnswer::kDone, acting.Took() ? Change(call, object) : EACCES, object.path, "");
 }

@@ -4,6 +4,7 @@
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <sys/fanotify.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -161,6 +162,11 @@ void FanotifyGroup::Answer(int fd, bool allow) {
   do {
     n = write(group_.get(), &response, sizeof(response));
   } while (n < 0 && errno == EINTR);
+}
+
+bool FanotifyGroup::Waits() const {
+  int bytes = 0;
+  return ioctl(group_.get(), FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
 uint64_t FanotifyGroup::Read(const std::function<bool(const FanotifyEvent&)>& on_event,

@@ -57,6 +57,8 @@ class FanotifyGroup {
   // Marks every mount that can be reached by its path. Also after the process is gone. The number of marks.
   absl::StatusOr<int> MarkMounts();
 
+  // Something waits to be read. Any thread.
+  bool Waits() const;
   // Hands over what waits; the number of events that were lost, at least. True allows what an event asks;
   // nothing is read after the callback that is not answered. `answered`: called with the same event once its
   // asker goes on; may be null.

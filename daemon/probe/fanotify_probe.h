@@ -68,6 +68,7 @@ class FanotifyProbe : public Probe {
     uint64_t cgroup_id = 0;
     std::atomic<bool> reading{false};
     std::atomic<uint64_t> turns{0};
+    int64_t answered_ns = 0;  // its last question; of the thread that has its turn
     std::unique_ptr<FanotifyGroup> group;  // used by one thread at a time once it is added
     std::unique_ptr<OpenJudge> judge;      // null: nothing is asked
   };
@@ -77,6 +78,8 @@ class FanotifyProbe : public Probe {
   void RunCloser();
   void NoteDescriptor(int fd);
   void CountTurn(uint64_t cgroup_id);
+  void TakeTurn(Session& session, CallerIdentities& callers);
+  bool ComesSoon(const Session& session);
   // Its end is the closer's: closing a group waits for programs that wait for answers of other groups.
   std::shared_ptr<Session> MakeSession();
   void Serve(uint64_t key, CallerIdentities& callers);
@@ -93,6 +96,8 @@ class FanotifyProbe : public Probe {
   std::thread reader_;
   UniqueFd asked_epoll_;  // groups of sessions that wait for an answer
   std::vector<std::thread> verdict_threads_;
+  const int most_awake_ = static_cast<int>(std::thread::hardware_concurrency() / 2);
+  std::atomic<int> awake_{0};
   std::thread closer_;
   absl::Mutex closer_mutex_;
   bool closer_stops_ ABSL_GUARDED_BY(closer_mutex_) = false;

@@ -109,7 +109,7 @@ TEST_CASE("every mediated call is seen with its kind and names") {
     fchmod(b, 0600);
     Ignore(fchown(b, 1, 2));
     Ignore(fchownat(b, "", 3, 4, AT_EMPTY_PATH));
-    if (ftruncate(b, 7) != 0) return 1;
+    if (ftruncate(b, 7) != 0) return 1;  // nothing: the file was opened for writing
     unlink("l");
     unlinkat(d, "d/l", 0);
     unlinkat(d, "d/e", AT_REMOVEDIR);
@@ -149,7 +149,6 @@ TEST_CASE("every mediated call is seen with its kind and names") {
                                          "CHMOD " + f.In("b"),
                                          "CHOWN " + f.In("b"),
                                          "CHOWN " + f.In("b"),
-                                         "TRUNCATE " + f.In("b"),
                                          "DELETE " + f.In("l"),
                                          "DELETE " + f.In("d/l"),
                                          "RMDIR " + f.In("d/e"),
@@ -169,7 +168,6 @@ TEST_CASE("every mediated call is seen with its kind and names") {
   CHECK((at(24).uid == -1 && at(24).gid == 34));
   CHECK((at(30).uid == 3 && at(30).gid == 4));
   CHECK(at(26).size == 77);
-  CHECK(at(31).size == 7);
   CHECK(f.probe.Stats().lost == 0);
 }
 
