@@ -42,6 +42,7 @@ std::vector<Mount> ParseMountinfo(absl::string_view text) {
     m.options = std::string(f[5]);
     m.fs_type = std::string(f[dash + 1]);
     m.source = Unescape(f[dash + 2]);
+    if (dash + 3 < f.size()) m.super_options = std::string(f[dash + 3]);
     mounts.push_back(std::move(m));
   }
   return mounts;

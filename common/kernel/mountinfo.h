@@ -19,6 +19,7 @@ struct Mount {
   std::string options;
   std::string fs_type;
   std::string source;
+  std::string super_options;  // of the file system, escapes as they are
 };
 
 // Lines that do not parse are left out.

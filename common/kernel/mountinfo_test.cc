@@ -15,6 +15,7 @@ TEST_CASE("mountinfo lines are read with and without optional fields") {
   CHECK(mounts[1].device == "98:0");
   CHECK(mounts[1].root == "/mnt1");
   CHECK(mounts[1].parent_id == 35);
+  CHECK(mounts[1].super_options == "rw,errors=continue");
 }
 
 TEST_CASE("octal escapes in mount points are resolved") {

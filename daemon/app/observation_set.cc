@@ -114,6 +114,12 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, const
   fanotify.dedupe = dedupe;
   fanotify.permits = permits;
   if (set->holder_ != nullptr) fanotify.shared = &set->holder_->shared();
+  fanotify.on_keeper = [&core, alive = set->alive_, self = set.get()](uint64_t cgroup_id) {
+    core.Post([alive, self, cgroup_id] {
+      if (!*alive) return;
+      if (const absl::Status held = self->HoldKeeper(cgroup_id); !held.ok()) LogWarning(held.message());
+    });
+  };
   set->fanotify_ = std::make_unique<FanotifyProbe>(core, fanotify);
   return set;
 }
@@ -310,14 +316,27 @@ bool ObservationSet::Settled(uint64_t cgroup_id) {
 absl::Status ObservationSet::AddMounts(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) {
   if (fanotify_ == nullptr) return absl::UnavailableError(missing_[v1::FANOTIFY]);
   UniqueFd kept = holder_ == nullptr ? UniqueFd() : holder_->TakeGroup(cgroup_id);
+  UniqueFd keeper = holder_ == nullptr ? UniqueFd() : holder_->TakeMounts(cgroup_id);
   const bool asks = gate != nullptr;
   const bool is_kept = asks && kept.valid();
-  RETURN_IF_ERROR(fanotify_->AddSession(cgroup_id, pid, std::move(gate), std::move(kept)));
-  if (!asks || is_kept || holder_ == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(fanotify_->AddSession(cgroup_id, pid, std::move(gate), std::move(kept), std::move(keeper)));
+  if (!asks || holder_ == nullptr) return absl::OkStatus();
   // Before the agent begins: with the last descriptor of a group all that it asks is allowed.
-  const absl::Status held = holder_->AddGroup(cgroup_id, fanotify_->GroupOf(cgroup_id));
+  absl::Status held =
+      is_kept ? absl::OkStatus() : holder_->AddGroup(cgroup_id, fanotify_->GroupOf(cgroup_id));
+  held.Update(HoldKeeper(cgroup_id));
   if (!held.ok()) fanotify_->RemoveSession(cgroup_id);
   return held;
+}
+
+absl::Status ObservationSet::HoldKeeper(uint64_t cgroup_id) {
+  const UniqueFd channel = fanotify_->KeeperOf(cgroup_id);
+  if (!channel.valid() || holder_ == nullptr) return absl::OkStatus();
+  return holder_->AddMounts(cgroup_id, channel.get());
+}
+
+std::vector<UnmarkedMount> ObservationSet::Unmarked(uint64_t cgroup_id) const {
+  return fanotify_ == nullptr ? std::vector<UnmarkedMount>() : fanotify_->Unmarked(cgroup_id);
 }
 
 absl::Status ObservationSet::AddRules(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) {
@@ -371,6 +390,7 @@ std::set<uint64_t> ObservationSet::TakeOverListeners(
 
 void ObservationSet::RemoveGroup(uint64_t cgroup_id) {
   holder_->TakeGroup(cgroup_id);  // and closes it
+  holder_->TakeMounts(cgroup_id);
   holder_->Remove(cgroup_id).IgnoreError();
 }
 
@@ -436,6 +456,7 @@ absl::Status ObservationSet::RestartHolder() {
   if (fanotify_ != nullptr) {
     fanotify_->EachAsked(
         [&](uint64_t cgroup_id, int group, uint64_t) { given.Update(holder_->AddGroup(cgroup_id, group)); });
+    for (const uint64_t cgroup_id : fanotify_->SessionsWithKeepers()) given.Update(HoldKeeper(cgroup_id));
   }
   for (const auto& [cgroup_id, loss] : losses_)
     given.Update(holder_->SetLossAction(cgroup_id, loss.first.get(), loss.second));

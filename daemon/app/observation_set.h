@@ -83,6 +83,7 @@ class ObservationSet : public Observation {
   void RemoveSession(uint64_t cgroup_id) override;
   bool Settled(uint64_t cgroup_id) override;
   absl::Status AddMounts(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) override;
+  std::vector<UnmarkedMount> Unmarked(uint64_t cgroup_id) const override;
   absl::Status AddRules(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) override;
   bool StopsSockets(uint64_t cgroup_id) const override;
   bool StopsSignals(uint64_t cgroup_id) const override;
@@ -126,6 +127,8 @@ class ObservationSet : public Observation {
   void OnHolder();
   void OnHolderGone();
   absl::Status RestartHolder();
+  // The holder keeps the channel to the session's mount keeper, if it has one.
+  absl::Status HoldKeeper(uint64_t cgroup_id);
   // What the holder keeps of this cgroup, listener and group.
   void RemoveGroup(uint64_t cgroup_id);
   void CountUnseen(uint64_t cgroup_id, absl::string_view why, uint64_t calls);

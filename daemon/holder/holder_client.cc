@@ -1,16 +1,9 @@
 #include "daemon/holder/holder_client.h"
 
-#include <fcntl.h>
-#include <linux/close_range.h>
 #include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/kernel/own_program.h"
 #include "daemon/holder/holder_process.h"
 #include "daemon/holder/holder_protocol.h"
 
@@ -73,63 +67,16 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path) {
   return fd;
 }
 
+constexpr char kName[] = "agentmon-holder";
 constexpr char kHolderOption[] = "--holder";
 constexpr int kAcceptFd = 3;  // of the holder, when it starts
 constexpr int kJournalFd = 4;
+constexpr uint64_t kKnowsLoss = 1, kKnowsMounts = 2;
+constexpr char kEarlier[] = "the holder is one of an earlier version, until its last session ends";
 
-void CloseOthers() {
-  const int null = open("/dev/null", O_RDWR);
-  for (int fd = 0; fd <= 2; ++fd) dup2(null, fd);
-  syscall(SYS_close_range, kJournalFd + 1, ~0U, 0);
-  for (const int fd : {kAcceptFd, kJournalFd}) fcntl(fd, F_SETFD, FD_CLOEXEC);
-}
-
-void LeaveTheDaemon() {
-  setsid();
-  prctl(PR_SET_NAME, "agentmon-holder");
-  for (const int signal_number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2}) {
-    signal(signal_number, SIG_IGN);
-  }
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (chdir("/") != 0) _exit(1);
-  rlimit files{};
-  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
-  }
-  setpriority(PRIO_PROCESS, 0, -20);  // agents wait for it, as for the daemon's threads
-  // Without it every file call of every agent fails.
-  const UniqueFd oom(open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
-  [[maybe_unused]] const ssize_t n = write(oom.get(), "-900", 4);
-}
-
-// In the child of a process with threads: nothing but system calls.
-[[noreturn]] void Execute(int accept_socket, int journal, const char* path) {
-  const int high_accept = fcntl(accept_socket, F_DUPFD, 16);
-  const int high_journal = fcntl(journal, F_DUPFD, 16);
-  dup2(high_accept, kAcceptFd);
-  dup2(high_journal, kJournalFd);
-  char program[] = "/proc/self/exe";
-  char name[] = "agentmon-holder";
-  char* const argv[] = {name, const_cast<char*>(kHolderOption), const_cast<char*>(path), nullptr};
-  execv(program, argv);
-  _exit(1);
-}
-
-// Executed, not only forked: it shares no memory with the daemon, and the daemon may have threads.
 absl::Status StartHolder(const std::string& path, const NotifyJournal& journal) {
   ASSIGN_OR_RETURN(const UniqueFd accept_socket, Listen(path));
-  const pid_t child = fork();
-  if (child < 0) return ErrnoStatus(errno, "fork the holder");
-  if (child == 0) {
-    // Twice, so that the holder is no child of the daemon.
-    if (fork() != 0) _exit(0);
-    Execute(accept_socket.get(), journal.fd(), path.c_str());
-  }
-  waitpid(child, nullptr, 0);
-  return absl::OkStatus();
+  return StartOwnProgram(kName, kHolderOption, path.c_str(), {accept_socket.get(), journal.fd()});
 }
 
 absl::StatusOr<UniqueFd> ConnectAndGreet(const std::string& path) {
@@ -155,8 +102,7 @@ absl::StatusOr<ReceivedMessage> ReceiveWelcome(int connection) {
 
 void RunHolderIfAsked(int argc, char** argv) {
   if (argc != 3 || std::strcmp(argv[1], kHolderOption) != 0) return;
-  LeaveTheDaemon();
-  CloseOthers();
+  BecomeOwnProgram(kName, 2);
   auto journal = NotifyJournal::Open(UniqueFd(kJournalFd));
   if (!journal.ok()) _exit(1);
   HolderProcess(argv[2], UniqueFd(kAcceptFd), std::move(*journal)).Run();
@@ -168,7 +114,7 @@ absl::StatusOr<std::unique_ptr<HolderClient>> JoinHolder(const std::string& runt
   ASSIGN_OR_RETURN(ReceivedMessage welcome, ReceiveWelcome(connection.get()));
   ASSIGN_OR_RETURN(NotifyJournal journal, NotifyJournal::Open(std::move(welcome.fd)));
   std::unique_ptr<HolderClient> client(
-      new HolderClient(runtime_dir, std::move(connection), std::move(journal), welcome.message.count != 0));
+      new HolderClient(runtime_dir, std::move(connection), std::move(journal), welcome.message.count));
   RETURN_IF_ERROR(client->ReceiveHeld());
   return client;
 }
@@ -208,6 +154,9 @@ absl::Status HolderClient::ReceiveHeld() {
     if (received.message.type == HolderMessageType::kGroup && received.fd.valid()) {
       groups_[received.message.cgroup_id] = std::move(received.fd);
     }
+    if (received.message.type == HolderMessageType::kMounts && received.fd.valid()) {
+      mounts_[received.message.cgroup_id] = std::move(received.fd);
+    }
   }
 }
 
@@ -241,18 +190,33 @@ absl::Status HolderClient::Restart() {
   const std::string path = SocketPath(runtime_dir_);
   RETURN_IF_ERROR(StartHolder(path, journal_));
   ASSIGN_OR_RETURN(UniqueFd connection, ConnectAndGreet(path));
-  RETURN_IF_ERROR(ReceiveWelcome(connection.get()).status());  // the same journal
+  ASSIGN_OR_RETURN(const ReceivedMessage welcome, ReceiveWelcome(connection.get()));  // the same journal
   connection_ = std::move(connection);
-  knows_loss_ = true;  // it is this same program
+  knows_ = welcome.message.count;
   return ReceiveHeld();
 }
 
-UniqueFd HolderClient::TakeGroup(uint64_t cgroup_id) {
-  const auto found = groups_.find(cgroup_id);
-  if (found == groups_.end()) return UniqueFd();
-  UniqueFd group = std::move(found->second);
-  groups_.erase(found);
-  return group;
+namespace {
+
+UniqueFd TakeOut(std::map<uint64_t, UniqueFd>& held, uint64_t cgroup_id) {
+  const auto found = held.find(cgroup_id);
+  if (found == held.end()) return UniqueFd();
+  UniqueFd fd = std::move(found->second);
+  held.erase(found);
+  return fd;
+}
+
+}  // namespace
+
+UniqueFd HolderClient::TakeGroup(uint64_t cgroup_id) { return TakeOut(groups_, cgroup_id); }
+
+UniqueFd HolderClient::TakeMounts(uint64_t cgroup_id) { return TakeOut(mounts_, cgroup_id); }
+
+absl::Status HolderClient::AddMounts(uint64_t cgroup_id, int channel) {
+  if (knows_ < kKnowsMounts) return absl::UnimplementedError(kEarlier);
+  const HolderMessage message{.type = HolderMessageType::kAddMounts, .cgroup_id = cgroup_id};
+  return WithContext(SendHolderMessage(connection_.get(), message, channel),
+                     "give the channel to the mount keeper to the holder");
 }
 
 std::vector<uint64_t> HolderClient::GroupsLeft() const {
@@ -275,8 +239,7 @@ absl::Status HolderClient::Add(uint64_t cgroup_id, int listener, bool closed, bo
 }
 
 absl::Status HolderClient::SetLossAction(uint64_t cgroup_id, int cgroup_directory, LossAction action) {
-  if (!knows_loss_)
-    return absl::UnimplementedError("the holder is one of an earlier version, until its last session ends");
+  if (knows_ < kKnowsLoss) return absl::UnimplementedError(kEarlier);
   const HolderMessage message{
       .type = HolderMessageType::kOnLoss, .cgroup_id = cgroup_id, .count = static_cast<uint64_t>(action)};
   return WithContext(SendHolderMessage(connection_.get(), message, cgroup_directory),

@@ -32,6 +32,8 @@ class HolderClient {
   // Once for each cgroup; an invalid descriptor = it has none.
   UniqueFd TakeGroup(uint64_t cgroup_id);
   std::vector<uint64_t> GroupsLeft() const;  // that nobody has taken
+  // The same of channels to mount keepers.
+  UniqueFd TakeMounts(uint64_t cgroup_id);
   // Returns once the holder answers this listener no more: to be served at once. How many requests it had
   // answered since the last daemon was lost.
   absl::StatusOr<uint64_t> TakeOver(uint64_t cgroup_id);
@@ -45,6 +47,8 @@ class HolderClient {
   absl::Status Add(uint64_t cgroup_id, int listener, bool closed, bool sockets_closed = false);
   // The same for a group that asks: without a daemon its answers are no.
   absl::Status AddGroup(uint64_t cgroup_id, int group);
+  // A channel to a mount keeper, which ends with the last descriptor of it. Unimplemented as SetLossAction.
+  absl::Status AddMounts(uint64_t cgroup_id, int channel);
   // What becomes of the session of this cgroup when no daemon comes. Unimplemented when the holder is one of
   // an earlier build, which cannot.
   absl::Status SetLossAction(uint64_t cgroup_id, int cgroup_directory, LossAction action);
@@ -60,19 +64,19 @@ class HolderClient {
 
  private:
   friend absl::StatusOr<std::unique_ptr<HolderClient>> JoinHolder(const std::string& runtime_dir);
-  HolderClient(std::string runtime_dir, UniqueFd connection, NotifyJournal journal, bool knows_loss)
+  HolderClient(std::string runtime_dir, UniqueFd connection, NotifyJournal journal, uint64_t knows)
       : runtime_dir_(std::move(runtime_dir)),
         connection_(std::move(connection)),
         journal_(std::move(journal)),
-        knows_loss_(knows_loss) {}
+        knows_(knows) {}
   absl::Status ReceiveHeld();
 
   const std::string runtime_dir_;
   UniqueFd connection_;
   NotifyJournal journal_;
-  bool knows_loss_;  // the holder
+  uint64_t knows_;  // the holder: kWelcome's count
   std::vector<Held> held_;
-  std::map<uint64_t, UniqueFd> groups_;
+  std::map<uint64_t, UniqueFd> groups_, mounts_;
   std::vector<Unseen> told_;  // while we waited for something else
   uint64_t alone_since_ns_ = 0;
 };

@@ -168,7 +168,7 @@ void HolderProcess::OnNewcomer() {
 }
 
 bool HolderProcess::Greet(int connection) {
-  if (!SendHolderMessage(connection, {.type = HolderMessageType::kWelcome, .count = 1}, journal_.fd()).ok())
+  if (!SendHolderMessage(connection, {.type = HolderMessageType::kWelcome, .count = 2}, journal_.fd()).ok())
     return false;
   for (const auto& [cgroup_id, held] : listeners_) {
     const HolderMessage message{.type = HolderMessageType::kListener, .cgroup_id = cgroup_id};
@@ -177,6 +177,10 @@ bool HolderProcess::Greet(int connection) {
   for (const auto& [cgroup_id, group] : groups_) {
     const HolderMessage message{.type = HolderMessageType::kGroup, .cgroup_id = cgroup_id};
     if (!SendHolderMessage(connection, message, group.fd.get()).ok()) return false;
+  }
+  for (const auto& [cgroup_id, channel] : mounts_) {
+    const HolderMessage message{.type = HolderMessageType::kMounts, .cgroup_id = cgroup_id};
+    if (!SendHolderMessage(connection, message, channel.get()).ok()) return false;
   }
   return SendHolderMessage(connection, {.type = HolderMessageType::kEnd, .count = alone_since_ns_}).ok();
 }
@@ -190,6 +194,8 @@ void HolderProcess::OnDaemonMessage() {
     Hold(cgroup_id, std::move(received->fd), Server::kDaemon, received->message.count);
   } else if (received->message.type == HolderMessageType::kAddGroup && received->fd.valid()) {
     HoldGroup(cgroup_id, std::move(received->fd));
+  } else if (received->message.type == HolderMessageType::kAddMounts && received->fd.valid()) {
+    mounts_[cgroup_id] = std::move(received->fd);
   } else if (received->message.type == HolderMessageType::kOnLoss && received->fd.valid()) {
     SetLossAction(std::move(received->fd), received->message.count);
   } else if (received->message.type == HolderMessageType::kTake) {
@@ -220,6 +226,8 @@ void HolderProcess::OnDaemonGone() {
       Hold(received->message.cgroup_id, std::move(received->fd), Server::kHolder, received->message.count);
     } else if (received->message.type == HolderMessageType::kAddGroup) {
       HoldGroup(received->message.cgroup_id, std::move(received->fd));
+    } else if (received->message.type == HolderMessageType::kAddMounts) {
+      mounts_[received->message.cgroup_id] = std::move(received->fd);
     } else if (received->message.type == HolderMessageType::kOnLoss && received->fd.valid()) {
       SetLossAction(std::move(received->fd), received->message.count);
     }
@@ -345,6 +353,7 @@ void HolderProcess::Hold(uint64_t cgroup_id, UniqueFd listener, Server server, u
 void HolderProcess::Drop(uint64_t cgroup_id) {
   DropListener(cgroup_id);
   losses_.Remove(cgroup_id);
+  mounts_.erase(cgroup_id);
   const auto group = groups_.find(cgroup_id);
   if (group == groups_.end()) return;
   if (group->second.watched) --watched_;

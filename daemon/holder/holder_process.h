@@ -62,7 +62,7 @@ class HolderProcess {
 
   bool Wanted() const {
     return daemon_.valid() || newcomer_.valid() || !listeners_.empty() || !groups_.empty() ||
-           waits_for_first_ || !losses_.empty();
+           !mounts_.empty() || waits_for_first_ || !losses_.empty();
   }
   int Timeout_ms() const;
   void Dispatch(uint64_t key, uint32_t events);
@@ -121,6 +121,7 @@ class HolderProcess {
   bool waits_for_first_ = true;
   absl::flat_hash_map<uint64_t, Held> listeners_;
   absl::flat_hash_map<uint64_t, Group> groups_;
+  absl::flat_hash_map<uint64_t, UniqueFd> mounts_;  // channels to mount keepers, which answer for themselves
   LossActions losses_;
   int64_t patient_until_ns_ = 0;  // CLOCK_BOOTTIME; 0 = not waiting for a daemon
   int watched_ = 0;

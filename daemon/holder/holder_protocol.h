@@ -6,15 +6,18 @@
 //   holder  kWelcome + journal              or kBusy: another daemon is connected
 //   holder  kListener(cgroup) + descriptor  one for each that it holds, and goes on to answer
 //   holder  kGroup(cgroup) + descriptor     one for each fanotify group that it holds
+//   holder  kMounts(cgroup) + descriptor    one for each channel to a mount keeper that it holds
 //   holder  kEnd(0, when the last daemon was lost)
 //   daemon  kTake(cgroup)                   the daemon is about to serve it
 //   holder  kTaken(cgroup, count)           the holder answers it no more; it had answered `count` requests
 //   daemon  kOnLoss(cgroup, LossAction) + descriptor of the cgroup's directory
 //                                           what becomes of it when no daemon comes; kRemove is for this too
-//   daemon  kAdd(cgroup, closed) + descriptor, kAddGroup(cgroup) + descriptor, kRemove(cgroup)
+//   daemon  kAdd(cgroup, closed) + descriptor, kAddGroup(cgroup) + descriptor, kAddMounts(cgroup) +
+//   descriptor,
+//           kRemove(cgroup)
 //                                           at any time later; what is added, the daemon serves. closed = 1:
 //                                           nothing of it may go on unjudged but calls that name a socket,
-//                                           which the kernel judges; 3: nor these. kRemove is for both
+//                                           which the kernel judges; 3: nor these. kRemove is for all
 //   holder  kLost(cgroup, count)            answered in the place of a daemon that does not come to it
 #pragma once
 
@@ -42,6 +45,8 @@ enum class HolderMessageType : uint16_t {
   kAddGroup = 11,
   kGroup = 12,
   kOnLoss = 13,
+  kAddMounts = 14,
+  kMounts = 15,
 };
 
 struct HolderMessage {
@@ -50,7 +55,7 @@ struct HolderMessage {
   HolderMessageType type = HolderMessageType::kHello;
   uint64_t cgroup_id = 0;
   // kEnd: CLOCK_BOOTTIME at which the last daemon was lost, 0 = there was none; kAdd: closed; kOnLoss: the
-  // action; kWelcome: 1 when kOnLoss is understood
+  // action; kWelcome: 1 when kOnLoss is understood, 2 when kAddMounts is, too
   uint64_t count = 0;
 };
 static_assert(sizeof(HolderMessage) == 24);

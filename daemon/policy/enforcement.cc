@@ -173,6 +173,14 @@ class Lister {
     if (SomeBelow(rule, {"/proc/", "/sys/"}))
       return {How::NONE, "", "the kernel asks nobody about files of procfs and sysfs"};
     if (!reads && !writes) return {How::NONE, "", "nothing is asked before a name is looked at"};
+    if (reads && asks_reads) {
+      for (const UnmarkedMount& mount : means_.unmarked) {
+        if (ReachesInto(rule, mount.mount_point))
+          return {How::NONE, "",
+                  absl::StrCat("reads below ", mount.mount_point, " (", mount.fs_type,
+                               ") are not asked: ", mount.why)};
+      }
+    }
     const bool devices = SomeBelow(rule, {"/dev/"});
     if (means_.armed && (!reads || asks_reads) && (!writes || Has(v1::NOTIFY))) {
       if (devices)
@@ -191,6 +199,17 @@ class Lister {
     }
     const Means by_reads = Observed(v1::FANOTIFY, "fanotify"), by_writes = Observed(v1::NOTIFY, "notify");
     return !writes || by_writes.how == How::NONE ? by_reads : by_writes;
+  }
+  // Whether it may speak of something at or below that directory: by the literal beginnings of its paths.
+  static bool ReachesInto(const policy::Rule& rule, absl::string_view directory) {
+    const std::string below = absl::StrCat(directory == "/" ? "" : directory, "/");
+    return rule.paths.empty() ||
+           std::any_of(rule.paths.begin(), rule.paths.end(), [&](const policy::Text& path) {
+             const absl::string_view value = path.value;
+             const size_t pattern = value.find_first_of("*?[{");
+             if (value == directory || absl::StartsWith(value, below)) return true;
+             return pattern != absl::string_view::npos && absl::StartsWith(below, value.substr(0, pattern));
+           });
   }
   // What cannot be said of all paths of a rule is not said of the rule.
   static bool SomeBelow(const policy::Rule& rule, std::initializer_list<absl::string_view> directories) {

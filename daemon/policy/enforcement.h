@@ -8,14 +8,16 @@
 #include "agentmon/v1/policy.pb.h"
 #include "common/policy/snapshot.h"
 #include "daemon/limits/limit_plan.h"
+#include "daemon/policy/unmarked_mount.h"
 
 namespace agentmon {
 
 // What a session has to be stopped with.
 struct SessionMeans {
-  std::set<v1::Source> sources;    // active ones
-  bool armed = false;              // fanotify and notify ask before, and do not only tell
-  std::set<std::string> controls;  // of the shim: "signal", "call.ptrace", ...
+  std::set<v1::Source> sources;         // active ones
+  bool armed = false;                   // fanotify and notify ask before, and do not only tell
+  std::set<std::string> controls;       // of the shim: "signal", "call.ptrace", ...
+  std::vector<UnmarkedMount> unmarked;  // by fanotify
 };
 
 // All rules, defaults and keys that would stop or ask for something in a session that has these means and

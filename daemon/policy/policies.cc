@@ -474,13 +474,14 @@ std::vector<v1::RuleEnforcement> Policies::Enforcement(const policy::Snapshot& s
                                                        const std::set<v1::Source>& sources,
                                                        const std::string& session) const {
   const auto it = sessions_.find(session);
-  SessionMeans means{sources, Enforces(snapshot), {"file_read"}};  // of a session that is still to be
+  SessionMeans means{sources, Enforces(snapshot), {"file_read"}, {}};  // of a session that is still to be
   // Processes that are attached have no shim that proves it.
   if (judges_connects_ && sources.count(v1::NOTIFY) != 0) means.controls.insert("network");
   if (judges_network_calls_ && sources.count(v1::NOTIFY) != 0) means.controls.insert("network_calls");
   if (judges_unix_ && sources.count(v1::NOTIFY) != 0 && sources.count(v1::FANOTIFY) != 0)
     means.controls.insert("unix");
-  if (it != sessions_.end()) means = {sources, it->second.gate->armed(), it->second.controls};
+  if (it != sessions_.end()) means = {sources, it->second.gate->armed(), it->second.controls, {}};
+  if (unmarked_of_ != nullptr && !session.empty()) means.unmarked = unmarked_of_(session);
   // What names stand for is told to the programs that were proven.
   if (judges_names_ && means.controls.count("network") != 0) means.controls.insert("names");
   return ListEnforcement(snapshot, means,

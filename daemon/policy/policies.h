@@ -23,6 +23,7 @@
 #include "daemon/policy/judge.h"
 #include "daemon/policy/policy_library.h"
 #include "daemon/policy/session_policy.h"
+#include "daemon/policy/unmarked_mount.h"
 
 namespace agentmon {
 
@@ -38,6 +39,8 @@ class Policies {
   // What of a policy's limits a session lacks; of a session that is yet to come when none is named.
   using LimitsOf =
       std::function<MissingLimits(const std::string& session, const policy::ResourceLimits& limits)>;
+  // Mounts of a session about which nothing is asked.
+  using UnmarkedOf = std::function<std::vector<UnmarkedMount>(const std::string& session)>;
   // Whether a running session may be given this policy; asked before it is.
   using MayTake = std::function<absl::Status(const policy::Snapshot& snapshot)>;
 
@@ -62,6 +65,8 @@ class Policies {
     limits_of_ = std::move(limits_of);
     may_take_ = std::move(may_take);
   }
+
+  void SetUnmarked(UnmarkedOf unmarked_of) { unmarked_of_ = std::move(unmarked_of); }
 
   // Whether the kernel of this host can judge connects.
   void SetJudgesConnects(bool judges) { judges_connects_ = judges; }
@@ -172,6 +177,7 @@ class Policies {
   PolicyPlaces places_;
   Notice notice_;
   LimitsOf limits_of_;
+  UnmarkedOf unmarked_of_;
   MayTake may_take_;
   std::shared_ptr<const PolicyLibrary> library_;
   uint64_t library_generation_ = 1;

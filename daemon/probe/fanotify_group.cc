@@ -78,10 +78,16 @@ bool IsUnwatchedFileSystem(absl::string_view fs_type) {
                                                  "mqueue", "debugfs", "tracefs", "securityfs", "bpf",
                                                  "pstore", "configfs", "efivarfs", "binfmt_misc", "hugetlbfs",
                                                  "fusectl", "rpc_pipefs", "nsfs", "selinuxfs", "resctrl",
-                                                 // behind a server
-                                                 "autofs", "nfs", "nfs4", "cifs", "smb3", "ceph", "afs"};
-  if (absl::StartsWith(fs_type, "fuse")) return true;
+                                                 // has no files of its own
+                                                 "autofs"};
   return std::find(std::begin(kTypes), std::end(kTypes), fs_type) != std::end(kTypes);
+}
+
+bool IsServedFileSystem(absl::string_view fs_type) {
+  static constexpr absl::string_view kTypes[] = {"nfs", "nfs4", "cifs", "smb3", "ceph", "afs"};
+  if (fs_type == "fusectl") return false;
+  return absl::StartsWith(fs_type, "fuse") ||
+         std::find(std::begin(kTypes), std::end(kTypes), fs_type) != std::end(kTypes);
 }
 
 absl::Status FanotifyGroup::CheckSupport() {
@@ -95,6 +101,22 @@ absl::Status FanotifyGroup::CheckSupport() {
   if (!group.valid() && errno != EMFILE) return ErrnoStatus(errno, "fanotify_init");
   return absl::OkStatus();
 }
+
+namespace {
+
+bool IsWatched(const Mount& mount) { return !IsUnwatchedFileSystem(mount.fs_type); }
+
+// Or the way to it leads through one that is: to look for it there may hang. Where the root is served, it is
+// no other than the rest.
+bool IsServed(const Mount& mount, const std::vector<Mount>& mounts) {
+  if (IsServedFileSystem(mount.fs_type)) return true;
+  return std::any_of(mounts.begin(), mounts.end(), [&](const Mount& other) {
+    return IsServedFileSystem(other.fs_type) && other.mount_point != "/" &&
+           absl::StartsWith(mount.mount_point, absl::StrCat(other.mount_point, "/"));
+  });
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Of(pid_t pid, FanotifyMode mode,
                                                                  UniqueFd group) {
@@ -134,11 +156,22 @@ absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Adopt(pid_t pid, U
 absl::StatusOr<int> FanotifyGroup::MarkMounts() {
   ASSIGN_OR_RETURN(const std::string text, ReadFromStart(mountinfo_.get()));
   int marks = 0;
-  for (const Mount& mount : ParseMountinfo(text)) {
-    if (!IsUnwatchedFileSystem(mount.fs_type) && MarkMount(mount.id, mount.mount_point)) ++marks;
+  const std::vector<Mount> mounts = ParseMountinfo(text);
+  for (const Mount& mount : mounts) {
+    if (IsWatched(mount) && !IsServed(mount, mounts) && MarkMount(mount.id, mount.mount_point)) ++marks;
   }
   if (marks == 0) return absl::NotFoundError("none of the session's mounts could be marked");
   return marks;
+}
+
+absl::StatusOr<std::vector<Mount>> FanotifyGroup::ServedMounts() const {
+  ASSIGN_OR_RETURN(const std::string text, ReadFromStart(mountinfo_.get()));
+  const std::vector<Mount> mounts = ParseMountinfo(text);
+  std::vector<Mount> served;
+  for (const Mount& mount : mounts) {
+    if (IsWatched(mount) && IsServed(mount, mounts)) served.push_back(mount);
+  }
+  return served;
 }
 
 bool FanotifyGroup::MarkMount(int id, const std::string& mount_point) {

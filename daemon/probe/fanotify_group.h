@@ -7,10 +7,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/base/unique_fd.h"
+#include "common/kernel/mountinfo.h"
 
 namespace agentmon {
 
@@ -22,16 +24,20 @@ struct FanotifyEvent {
   bool opened = false;
   bool closed_after_write = false;
   bool directory = false;
-  std::string path;  // in the session's mount namespace, without a trailing " (deleted)"
-  int fd = -1;       // of the file, valid during the call
+  std::string path;     // in the session's mount namespace, without a trailing " (deleted)"
+  int fd = -1;          // of the file, valid during the call
+  bool served = false;  // lies behind a server: there is no descriptor, or only one of a copy of the content
 };
 
 // What a group is for: it hears of accesses afterwards, or is asked before.
 enum class FanotifyMode { kHear, kAsk };
 
 // True for file systems that are not watched: kernel interfaces, which would raise many events and mean
-// little, and those that ask a server, since opening an event's file there could hang the reader.
+// little.
 bool IsUnwatchedFileSystem(absl::string_view fs_type);
+// True for those that ask a server: opening an event's file there may hang the reader, so that its group
+// leaves them to another process (MountKeeper).
+bool IsServedFileSystem(absl::string_view fs_type);
 
 // Not thread-safe. Events name files, and where it is asked directories: no devices, pipes or sockets. The
 // reader's own accesses raise none: it is in another mount namespace.
@@ -54,8 +60,13 @@ class FanotifyGroup {
   int fd() const { return group_.get(); }
   // Has EPOLLPRI when something was mounted or unmounted; MarkMounts then.
   int mounts_fd() const { return mountinfo_.get(); }
-  // Marks every mount that can be reached by its path. Also after the process is gone. The number of marks.
+  // Marks every mount that can be reached by its path and asks no server. Also after the process is gone. The
+  // number of marks.
   absl::StatusOr<int> MarkMounts();
+  // The others that are to be watched: of served file systems, and those that lie below one.
+  absl::StatusOr<std::vector<Mount>> ServedMounts() const;
+  // Of the process, O_PATH.
+  int root() const { return root_.get(); }
 
   // Something waits to be read. Any thread.
   bool Waits() const;

@@ -1,5 +1,6 @@
 #include "daemon/probe/fanotify_probe.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -23,6 +24,8 @@ namespace {
 // one event), and the notify source has time to say which opens were for writing.
 constexpr int kGather_ms = 5;
 constexpr uint64_t kWakeKey = 0;
+// A server that has not let a mount be marked by then is told of, and its session begins without.
+constexpr absl::Duration kLongestMark = absl::Milliseconds(700);
 
 // Questions that come one after another are waited for awake: a thread that sleeps is woken in 20 us and
 // more.
@@ -56,6 +59,8 @@ absl::Status FanotifyProbe::Attach(RecordSink& sink) {
   if (!asked_epoll_.valid()) return ErrnoStatus(errno, "epoll_create1");
   RETURN_IF_ERROR(Watch(asked_epoll_.get(), wake_.get(), EPOLLIN, kWakeKey));
   queue_ = RecordQueue::Create(core_, sink, options_.queue_bytes);
+  served_ = std::make_unique<ServedMounts>(OpenRecords{queue_, options_.dedupe, options_.permits},
+                                           options_.on_keeper);
   reader_ = std::thread([this] { Run(); });
   closer_ = std::thread([this] { RunCloser(); });
   for (int i = 0; i < options_.verdict_threads; ++i) verdict_threads_.emplace_back([this] { RunVerdicts(); });
@@ -68,6 +73,7 @@ FanotifyProbe::~FanotifyProbe() {
   [[maybe_unused]] const int r = eventfd_write(wake_.get(), 1);
   reader_.join();
   for (std::thread& thread : verdict_threads_) thread.join();
+  served_.reset();
   {
     absl::MutexLock lock(&mutex_);
     sessions_.clear();
@@ -105,7 +111,7 @@ void FanotifyProbe::RunCloser() {
 ProbeStats FanotifyProbe::Stats() const { return queue_ != nullptr ? queue_->Stats() : ProbeStats{}; }
 
 absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate,
-                                       UniqueFd group) {
+                                       UniqueFd group, UniqueFd keeper) {
   {
     absl::MutexLock lock(&mutex_);
     if (numbers_.contains(cgroup_id)) return absl::AlreadyExistsError("the session is watched already");
@@ -121,6 +127,8 @@ absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::share
   ASSIGN_OR_RETURN(session->group,
                    adopted ? FanotifyGroup::Adopt(pid, std::move(group)) : FanotifyGroup::Create(pid, mode));
   if (gate != nullptr) {
+    ASSIGN_OR_RETURN(session->user, ReadCallerCredentials(pid));
+    session->gate = gate;
     session->judge = std::make_unique<OpenJudge>(cgroup_id, std::move(gate),
                                                  OpenRecords{queue_, options_.dedupe, options_.permits});
   }
@@ -134,8 +142,39 @@ absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::share
   // Served before it is marked: the first question may come at once.
   absl::Status status = WatchSession(*session, number);
   if (status.ok()) status = session->group->MarkMounts().status();
+  if (status.ok()) status = FollowServed(*session, std::move(keeper)).status();
+  if (status.ok()) served_->AwaitMarks(cgroup_id, kLongestMark);
   if (!status.ok()) RemoveSession(cgroup_id);
   return status;
+}
+
+absl::StatusOr<bool> FanotifyProbe::FollowServed(const Session& session, UniqueFd keeper) {
+  if (session.judge == nullptr) return false;
+  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, session.group->ServedMounts());
+  const bool first = !served_->Has(session.cgroup_id) && (!mounts.empty() || keeper.valid());
+  if (first) {
+    ServedSession served;
+    served.cgroup_id = session.cgroup_id;
+    served.root = UniqueFd(fcntl(session.group->root(), F_DUPFD_CLOEXEC, 0));
+    served.reader = session.user;
+    served.gate = session.gate;
+    served.keeper = std::move(keeper);
+    RETURN_IF_ERROR(served_->Add(std::move(served)));
+  }
+  served_->Follow(session.cgroup_id, mounts);
+  return first;
+}
+
+UniqueFd FanotifyProbe::KeeperOf(uint64_t cgroup_id) const {
+  return served_ == nullptr ? UniqueFd() : served_->KeeperOf(cgroup_id);
+}
+
+std::vector<uint64_t> FanotifyProbe::SessionsWithKeepers() const {
+  return served_ == nullptr ? std::vector<uint64_t>() : served_->Sessions();
+}
+
+std::vector<UnmarkedMount> FanotifyProbe::Unmarked(uint64_t cgroup_id) const {
+  return served_ == nullptr ? std::vector<UnmarkedMount>() : served_->Unmarked(cgroup_id);
 }
 
 absl::Status FanotifyProbe::WatchSession(const Session& session, uint64_t number) {
@@ -175,6 +214,7 @@ void FanotifyProbe::PolicyChanged(uint64_t cgroup_id) {
 }
 
 void FanotifyProbe::RemoveSession(uint64_t cgroup_id) {
+  served_->Remove(cgroup_id);
   absl::MutexLock lock(&mutex_);
   const auto number = numbers_.find(cgroup_id);
   if (number == numbers_.end()) return;
@@ -278,6 +318,11 @@ void FanotifyProbe::Serve(uint64_t key, CallerIdentities& callers) {
     // A mount that cannot be marked is not seen; its session goes on.
     if (const auto marks = session->group->MarkMounts(); !marks.ok())
       LogDebug("fanotify: ", marks.status().message());
+    const auto first = FollowServed(*session, UniqueFd());
+    if (!first.ok())
+      LogWarning("mounts behind a server that are new are not asked: ", first.status().message());
+    if (FindSession(key >> 1) == nullptr) return served_->Remove(session->cgroup_id);  // it ended meanwhile
+    if (first.value_or(false) && options_.on_keeper) options_.on_keeper(session->cgroup_id);
     return;
   }
   session->reading = true;

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/task_runner.h"
 #include "common/base/unique_fd.h"
+#include "daemon/enforce/caller_credentials.h"
 #include "daemon/probe/caller.h"
 #include "daemon/probe/fanotify_group.h"
 #include "daemon/probe/notify_slot.h"
@@ -21,12 +22,14 @@
 #include "daemon/probe/open_judge.h"
 #include "daemon/probe/probe.h"
 #include "daemon/probe/record_queue.h"
+#include "daemon/probe/served_mounts.h"
 
 namespace agentmon {
 
 // OPEN for the first open of a file (again after it was written to), WRITE when a file that was open for
 // writing is closed. The kernel merges events that wait, so counts are lower bounds. Not seen: files of
-// unwatched file systems (IsUnwatchedFileSystem), of mount namespaces that a program of the session makes for
+// unwatched file systems (IsUnwatchedFileSystem), where nothing is asked those of file systems behind a
+// server, of mount namespaces that a program of the session makes for
 // itself, and for some milliseconds those of a mount that was just made.
 class FanotifyProbe : public Probe {
  public:
@@ -37,6 +40,9 @@ class FanotifyProbe : public Probe {
     std::shared_ptr<ExecPermits> permits;  // likewise
     int verdict_threads = 2;
     NotifyShared* shared = nullptr;  // with the holder; may be null
+    // A session that is asked has another mount keeper (KeeperOf) than before, or its first one. Any thread;
+    // not called from AddSession.
+    std::function<void(uint64_t cgroup_id)> on_keeper;
   };
   // Core thread. `core` must outlive the probe.
   FanotifyProbe(TaskRunner& core, Options options);
@@ -48,13 +54,18 @@ class FanotifyProbe : public Probe {
 
   // From the return on, what the session opens is seen. The reason why not, otherwise. With a gate it is
   // asked before each first open and each exec, and answers by it.
-  // `group`: the one that the daemon before us had for it, when it is kept.
+  // `group`: the one that the daemon before us had for it, when it is kept, and `keeper` likewise.
   absl::Status AddSession(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate = nullptr,
-                          UniqueFd group = UniqueFd());
+                          UniqueFd group = UniqueFd(), UniqueFd keeper = UniqueFd());
   // The descriptor of a session that is asked, for who keeps a duplicate; -1 = it is not asked.
   int GroupOf(uint64_t cgroup_id);
   // Each session that is asked, under the probe's lock; turns: how often a thread went to its questions.
   void EachAsked(const std::function<void(uint64_t cgroup_id, int group, uint64_t turns)>& callback);
+  // A duplicate of the channel to the session's mount keeper; invalid = it has none.
+  UniqueFd KeeperOf(uint64_t cgroup_id) const;
+  std::vector<uint64_t> SessionsWithKeepers() const;
+  // Mounts behind servers, of a session that is asked, about which nothing is asked.
+  std::vector<UnmarkedMount> Unmarked(uint64_t cgroup_id) const;
   // The session's policy was switched: what was allowed before is asked again.
   void PolicyChanged(uint64_t cgroup_id);
   void RemoveSession(uint64_t cgroup_id);
@@ -71,6 +82,8 @@ class FanotifyProbe : public Probe {
     int64_t answered_ns = 0;               // its last question; of the thread that has its turn
     std::unique_ptr<FanotifyGroup> group;  // used by one thread at a time once it is added
     std::unique_ptr<OpenJudge> judge;      // null: nothing is asked
+    std::shared_ptr<Gate> gate;            // the judge's
+    CallerCredentials user;
   };
 
   void Run();
@@ -84,12 +97,15 @@ class FanotifyProbe : public Probe {
   std::shared_ptr<Session> MakeSession();
   void Serve(uint64_t key, CallerIdentities& callers);
   std::shared_ptr<Session> FindSession(uint64_t number);
+  // Has its mounts behind servers marked, where it is asked; the first time it gets a keeper. True for that.
+  absl::StatusOr<bool> FollowServed(const Session& session, UniqueFd keeper);
   absl::Status WatchSession(const Session& session, uint64_t number);
   void Record(const Session& session, const FanotifyEvent& event, CallerIdentities& callers);
 
   TaskRunner& core_;
   const Options options_;
   std::shared_ptr<RecordQueue> queue_;
+  std::unique_ptr<ServedMounts> served_;
   UniqueFd epoll_;
   UniqueFd wake_;
   std::atomic<bool> stopping_{false};

@@ -108,7 +108,7 @@ bool OpenJudge::Decide(const FanotifyEvent& event, CallerIdentities& callers) {
   return event.directory ? DecideList(event) : DecideOpen(event);
 }
 
-void OpenJudge::Finish(const FanotifyEvent& event, FanotifyGroup& group) {
+void OpenJudge::Tell(const FanotifyEvent& event) {
   if (stopped_.has_value()) {
     records_.queue->Push(EncodeEventRecord(
         {v1::FANOTIFY, asker_.boot_ns, cgroup_id_, static_cast<uint32_t>(asker_.identity.tgid),
@@ -116,13 +116,34 @@ void OpenJudge::Finish(const FanotifyEvent& event, FanotifyGroup& group) {
         *stopped_));
   }
   if (record_) Record(event);
+}
+
+void OpenJudge::Finish(const FanotifyEvent& event, FanotifyGroup& group) {
+  Tell(event);
   const std::shared_ptr<const policy::Snapshot> snapshot = std::move(snapshot_);
   if (!ignore_) return;
   group.IgnoreOpens(event.fd, event.directory);
   if (gate_->snapshot() != snapshot) group.ForgetIgnored();  // the policy was switched meanwhile
 }
 
+// Of the file nothing is known but its path: whether it has other names its server would have to say.
+bool OpenJudge::DecideServedOpen(const FanotifyEvent& event) {
+  const uint32_t operations = OperationsOfWaitingOpen(asker_.tid);
+  Gate::Answer answer = gate_->File(operations, event.path);
+  if (answer.stop) {
+    Event stopped;
+    stopped.set_kind((operations & policy::kWrite) != 0 ? v1::OPEN_WRITE : v1::OPEN);
+    stopped.mutable_file()->set_path(event.path);
+    KeepStop(std::move(stopped), std::move(answer));
+    return false;
+  }
+  record_ = records_.dedupe == nullptr || !records_.dedupe->TakeOpenedForWriting(
+                                              cgroup_id_, asker_.identity.tgid, event.path, asker_.boot_ns);
+  return true;
+}
+
 bool OpenJudge::DecideOpen(const FanotifyEvent& event) {
+  if (event.served) return DecideServedOpen(event);
   struct stat st {};
   if (fstat(event.fd, &st) != 0) return false;
   Gate::Answer answer = gate_->File(kReads, event.path);
@@ -172,6 +193,7 @@ Gate::Answer OpenJudge::JudgeCopy(const FanotifyEvent& event, const ExecPermits:
                                   absl::Span<const absl::string_view> argv) {
   Gate::Answer answer;
   struct stat st {};
+  if (event.served && event.fd < 0) return answer;  // of a size that no such program has
   if (fstat(event.fd, &st) != 0) {
     answer.stop = true;
     return answer;

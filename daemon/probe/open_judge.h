@@ -35,6 +35,8 @@ class OpenJudge {
   // The same event once it is answered: it is recorded, and from now on the file is ignored by `group` where
   // no other answer is possible for it.
   void Finish(const FanotifyEvent& event, FanotifyGroup& group);
+  // Only records it.
+  void Tell(const FanotifyEvent& event);
 
  private:
   struct Asker {
@@ -43,6 +45,7 @@ class OpenJudge {
     int64_t boot_ns = 0;
   };
   bool DecideOpen(const FanotifyEvent& event);
+  bool DecideServedOpen(const FanotifyEvent& event);
   bool DecideList(const FanotifyEvent& event);
   bool DecideExec(const FanotifyEvent& event);
   Gate::Answer JudgeCopy(const FanotifyEvent& event, const ExecPermits::Use& use,

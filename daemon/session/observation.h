@@ -16,6 +16,7 @@
 #include "common/base/unique_fd.h"
 #include "common/kernel/cgroup.h"
 #include "daemon/policy/gate.h"
+#include "daemon/policy/unmarked_mount.h"
 #include "daemon/proxy/proxy_door.h"
 #include "daemon/proxy/proxy_session.h"
 
@@ -57,6 +58,8 @@ class Observation {
   // Marks the mounts of the process's mount namespace; the error says why file reads are not seen.
   // With a gate, opens and execs are asked first and answered by it.
   virtual absl::Status AddMounts(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) = 0;
+  // Mounts behind servers, of those, about which nothing is asked after all.
+  virtual std::vector<UnmarkedMount> Unmarked(uint64_t cgroup_id) const = 0;
   // From now on the kernel stops by itself what the gate stops, as far as it can; pid: a process of the
   // session's mounts. The error says why it does not.
   virtual absl::Status AddRules(uint64_t cgroup_id, pid_t pid, std::shared_ptr<Gate> gate) = 0;

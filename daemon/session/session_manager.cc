@@ -37,12 +37,18 @@ SessionManager::SessionManager(SessionDeps deps, SessionLimits limits)
       [this](const policy::Snapshot& snapshot) {
         return CheckLimits(snapshot, HostMissing(snapshot.limits()));
       });
+  deps_.policies.SetUnmarked([this](const std::string& id) {
+    const auto session = sessions_.find(id);
+    return session == sessions_.end() ? std::vector<UnmarkedMount>()
+                                      : deps_.observation.Unmarked(session->second->cgroup_id);
+  });
 }
 
 SessionManager::~SessionManager() {
   *alive_ = false;
   deps_.policies.SetNotice(nullptr);
   deps_.policies.SetLimits(nullptr, nullptr);
+  deps_.policies.SetUnmarked(nullptr);
   for (const auto& [id, state] : sessions_) {
     deps_.cgroups.Unwatch(id);
     ForgetClient(state);

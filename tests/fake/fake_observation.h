@@ -33,6 +33,7 @@ class FakeObservation : public Observation {
   void RemoveSession(uint64_t cgroup_id) override { sessions.erase(cgroup_id); }
   bool Settled(uint64_t) override { return settled; }
   absl::Status AddMounts(uint64_t, pid_t, std::shared_ptr<Gate>) override { return add_mounts; }
+  std::vector<UnmarkedMount> Unmarked(uint64_t) const override { return {}; }
   absl::Status AddRules(uint64_t, pid_t, std::shared_ptr<Gate>) override { return absl::OkStatus(); }
   bool StopsSockets(uint64_t) const override { return false; }
   bool StopsSignals(uint64_t) const override { return false; }
