@@ -26,9 +26,9 @@ namespace agentmon {
 namespace {
 
 constexpr uint64_t kAsks = FAN_OPEN_PERM | FAN_OPEN_EXEC_PERM;
-constexpr uint64_t kWakeKey = 0;                  // no cgroup has this id
-constexpr int64_t kShortLife_ns = 2'000'000'000;  // of a keeper: another one would die as well
-constexpr int kEventFdsMost = 256;                // numbers that a keeper may have given events
+constexpr uint64_t kWakeKey = 0;    // no cgroup has this id
+constexpr int kDeathsMost = 5;      // of a session's keepers: the next one would die as well
+constexpr int kEventFdsMost = 256;  // numbers that a keeper may have given events
 constexpr size_t kContentsMost = 64;
 constexpr char kNotYet[] = "its server has not answered yet";
 
@@ -118,7 +118,6 @@ absl::Status ServedMounts::StartKeeper(Session& session, UniqueFd group) {
   const UniqueFd keepers(ends[1]);
   RETURN_IF_ERROR(StartMountKeeper(keepers.get(), group.get(), session.known.root.get()));
   session.group = std::move(group);
-  session.started_ns = SystemClock().BootNs();
   return Begin(session, std::move(own));
 }
 
@@ -308,7 +307,7 @@ void ServedMounts::Answer(Session& session, const KeeperMessage& question, int c
 // What it had taken from the kernel is denied, what waits there waits for the next one.
 void ServedMounts::OnKeeperGone(Session& session) {
   const uint64_t cgroup_id = session.known.cgroup_id;
-  absl::Status started = absl::UnavailableError("it died as soon as it was started");
+  absl::Status started = absl::UnavailableError("and so were those before it");
   {
     absl::MutexLock lock(&mutex_);
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, session.channel.get(), nullptr);
@@ -316,8 +315,8 @@ void ServedMounts::OnKeeperGone(Session& session) {
       const fanotify_response response{fd, FAN_DENY};
       while (write(session.group.get(), &response, sizeof(response)) == sizeof(response)) continue;
     }
-    const bool lived = SystemClock().BootNs() - session.started_ns > kShortLife_ns;
-    if (lived && session.group.valid()) started = StartKeeper(session, std::move(session.group));
+    if (++session.deaths <= kDeathsMost && session.group.valid())
+      started = StartKeeper(session, std::move(session.group));
     for (auto& [id, entry] : session.mounts) {
       if (!started.ok()) entry.why = absl::StrCat("its keeper is gone: ", started.message());
       entry.marked = entry.marked && started.ok();

@@ -68,7 +68,7 @@ class ServedMounts {
     UniqueFd channel;
     UniqueFd group;  // the keeper's, for the next one should it die
     std::map<uint32_t, Marked> mounts;
-    int64_t started_ns = 0;
+    int deaths = 0;  // of its keepers
     Session(ServedSession of, const OpenRecords& records)
         : known(std::move(of)), judge(known.cgroup_id, known.gate, records) {}
   };

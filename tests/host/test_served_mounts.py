@@ -172,7 +172,8 @@ def test_a_mount_that_comes_later_is_marked_too(own_daemon, work, python):
         assert not keepers()
         shutil.rmtree(work / "served")
         shutil.rmtree(work / "served-back")
-        mount = Mount(work, into=session.process.pid)
+        inside = (own_daemon.cgroup(own_daemon.session(session.name)) / "cgroup.procs").read_text().split()[0]
+        mount = Mount(work, into=int(inside))
         try:
             mount.put("secret/f", "TOP")
             mount.put("plain", "hello")
