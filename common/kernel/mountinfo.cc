@@ -1,5 +1,8 @@
 #include "common/kernel/mountinfo.h"
 
+#include <algorithm>
+
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
@@ -25,6 +28,13 @@ std::string Unescape(absl::string_view text) {
 }
 
 }  // namespace
+
+bool IsServedFileSystem(absl::string_view fs_type) {
+  static constexpr absl::string_view kTypes[] = {"nfs", "nfs4", "cifs", "smb3", "ceph", "afs"};
+  if (fs_type == "fusectl") return false;
+  return absl::StartsWith(fs_type, "fuse") ||
+         std::find(std::begin(kTypes), std::end(kTypes), fs_type) != std::end(kTypes);
+}
 
 std::vector<Mount> ParseMountinfo(absl::string_view text) {
   std::vector<Mount> mounts;

@@ -22,6 +22,10 @@ struct Mount {
   std::string super_options;  // of the file system, escapes as they are
 };
 
+// True for file systems that ask a server (FUSE, NFS, CIFS): who opens a file there, or looks one up, may
+// hang.
+bool IsServedFileSystem(absl::string_view fs_type);
+
 // Lines that do not parse are left out.
 std::vector<Mount> ParseMountinfo(absl::string_view text);
 absl::StatusOr<std::vector<Mount>> ReadMountinfo(const std::string& path);

@@ -26,4 +26,11 @@ TEST_CASE("octal escapes in mount points are resolved") {
 
 TEST_CASE("a line that does not parse is left out") { CHECK(ParseMountinfo("nonsense\n1 2 3\n").empty()); }
 
+TEST_CASE("file systems that ask a server are known") {
+  for (const char* type : {"fuse", "fuse.sshfs", "fuseblk", "nfs", "nfs4", "cifs"})
+    CHECK(IsServedFileSystem(type));
+  for (const char* type : {"fusectl", "ext4", "tmpfs", "overlay", "autofs"})
+    CHECK_FALSE(IsServedFileSystem(type));
+}
+
 }  // namespace agentmon

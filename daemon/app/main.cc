@@ -13,6 +13,7 @@
 #include "daemon/app/options.h"
 #include "daemon/holder/holder_process.h"
 #include "daemon/journal/journal_socket.h"
+#include "daemon/probe/call_maker.h"
 #include "daemon/probe/mount_keeper.h"
 
 namespace {
@@ -53,6 +54,7 @@ int RunApp(const agentmon::Options& options, const agentmon::Config& config, age
 int main(int argc, char** argv) {
   agentmon::RunHolderIfAsked(argc, argv);
   agentmon::RunMountKeeperIfAsked(argc, argv);
+  agentmon::RunCallMakerIfAsked(argc, argv);
   // For as long as the process: whoever logs last needs it.
   static agentmon::JournalSocket* const journal = OpenJournal().release();
   if (journal != nullptr) {

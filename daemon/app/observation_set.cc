@@ -90,6 +90,8 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, const
   NotifyProbe::Options notify;
   notify.dedupe = dedupe;
   notify.permits = permits;
+  const auto served = std::make_shared<ServedPlaces>();
+  notify.served = served;
   if (set->process_ != nullptr) notify.verifier = set->process_->verifier();
   set->aliases_ = SocketAliases::Create(unix_options.directory);
   if (set->network_ != nullptr && set->network_->unix_permits() != nullptr && set->aliases_.ok())
@@ -113,6 +115,7 @@ std::unique_ptr<ObservationSet> ObservationSet::Create(const Cgroup& base, const
   FanotifyProbe::Options fanotify;
   fanotify.dedupe = dedupe;
   fanotify.permits = permits;
+  fanotify.served = served;
   if (set->holder_ != nullptr) fanotify.shared = &set->holder_->shared();
   fanotify.on_keeper = [&core, alive = set->alive_, self = set.get()](uint64_t cgroup_id) {
     core.Post([alive, self, cgroup_id] {

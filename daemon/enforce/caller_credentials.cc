@@ -1,8 +1,10 @@
 #include "daemon/enforce/caller_credentials.h"
 
+#include <grp.h>
 #include <linux/capability.h>
 #include <sched.h>
 #include <sys/fsuid.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -165,7 +167,30 @@ absl::Status PrepareToActForCallers() {
   return absl::OkStatus();
 }
 
+namespace {
+
+bool became_caller = false;
+
+}  // namespace
+
+bool BecomeCaller(const CallerCredentials& caller) {
+  umask(caller.umask);
+  if (prctl(PR_SET_KEEPCAPS, 1) != 0 || setgroups(caller.groups.size(), caller.groups.data()) != 0 ||
+      setresgid(caller.fsgid, caller.fsgid, caller.fsgid) != 0 ||
+      setresuid(caller.fsuid, caller.fsuid, caller.fsuid) != 0)
+    return false;
+  Capabilities kept{};
+  if (!GetCapabilities(&kept)) return false;
+  for (const int i : {0, 1}) kept.permitted[i] &= static_cast<uint32_t>(caller.capabilities >> (32 * i));
+  became_caller = SetEffective(kept, caller.capabilities);
+  return became_caller;
+}
+
 ActingFor::ActingFor(const CallerCredentials& caller) {
+  if (became_caller) {
+    took_ = true;
+    return;
+  }
   TakeUmask(caller.umask);
   if (!TakeGroups(caller)) return;
   syscall(SYS_setfsuid, caller.fsuid);
@@ -175,6 +200,7 @@ ActingFor::ActingFor(const CallerCredentials& caller) {
 }
 
 ActingFor::~ActingFor() {
+  if (became_caller) return;
   const Capabilities& own = Own();
   SetEffective(own, AllOf(own));
   syscall(SYS_setfsuid, 0);

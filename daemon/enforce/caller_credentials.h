@@ -40,6 +40,7 @@ absl::Status PrepareToActForCallers();
 // This thread has the caller's file rights and no capability but the caller's as long as it lives. Raw calls:
 // the C library would change all threads. Construct only in a prepared thread, one at a time; a failure to
 // give the rights up is one of Took().
+// In a process of BecomeCaller's it does nothing.
 class ActingFor {
  public:
   explicit ActingFor(const CallerCredentials& caller);
@@ -53,5 +54,9 @@ class ActingFor {
  private:
   bool took_ = false;
 };
+
+// This process, of one thread, is the caller from now on, with all of its ids: FUSE lets nobody else into a
+// mount that is its owner's alone. There is no way back.
+bool BecomeCaller(const CallerCredentials& caller);
 
 }  // namespace agentmon

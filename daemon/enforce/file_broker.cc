@@ -242,6 +242,7 @@ BrokerResult FileBroker::Open(const BrokeredCall& call, const FileJudge& judge) 
   const uint32_t flags = call.open_flags;
   const CallerBase base = OpenCallerBase(call.tid, call.tgid, call.name);
   if (base.error != 0) return Answered(BrokerAnswer::kContinue, base.error, "", "");
+  if (!Become(call)) return Failed(EACCES);
   const bool nameless = (flags & O_TMPFILE) == O_TMPFILE;
   const bool follow = (flags & O_NOFOLLOW) == 0 && (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL);
   const FoundObject object = FindObject(base, follow);
@@ -251,6 +252,8 @@ BrokerResult FileBroker::Open(const BrokeredCall& call, const FileJudge& judge) 
   if (object.error == ENOENT && (flags & O_CREAT) != 0) {
     int error = 0;
     result.path = PathToMake(call, base, &error);
+    // Behind a link that leads to nothing our own process cannot look further.
+    if (error != 0 && in_ == In::kOwnProcess) return Failed(EACCES);
     if (error != 0 || result.path.empty()) return Answered(BrokerAnswer::kContinue, error, "", "");
     operations = policy::kCreate;
   } else if (object.error != 0) {
@@ -281,6 +284,12 @@ absl::StatusOr<CallerCredentials> FileBroker::CredentialsOf(const BrokeredCall& 
   return credentials;
 }
 
+bool FileBroker::Become(const BrokeredCall& call) {
+  if (in_ == In::kThread) return true;
+  const auto credentials = ReadCallerCredentials(call.tid);
+  return credentials.ok() && BecomeCaller(*credentials);
+}
+
 BrokerResult FileBroker::Handle(const BrokeredCall& call, const FileJudge& judge) {
   switch (call.act) {
     case FileAct::kOpen:
@@ -301,7 +310,7 @@ BrokerResult FileBroker::Handle(const BrokeredCall& call, const FileJudge& judge
     if (to.error != 0) return Failed(to.error);
   }
   const auto credentials = CredentialsOf(call);
-  if (!credentials.ok()) return Failed(EACCES);
+  if (!credentials.ok() || !Become(call)) return Failed(EACCES);
   const bool changes_object =
       call.act == FileAct::kChmod || call.act == FileAct::kChown || call.act == FileAct::kTruncate;
   if (changes_object) return ChangeObject(call, base, *credentials, judge);

@@ -62,12 +62,19 @@ struct FileJudge {
 // One thread's own; that thread has called PrepareToActForCallers(). May wait for a file system.
 class FileBroker {
  public:
+  enum class In { kThread, kOwnProcess };
+  // kOwnProcess: this process is there for one call, and becomes its caller.
+  explicit FileBroker(In in = In::kThread) : in_(in) {}
   BrokerResult Handle(const BrokeredCall& call, const FileJudge& judge);
 
  private:
   BrokerResult Open(const BrokeredCall& call, const FileJudge& judge);
   absl::StatusOr<CallerCredentials> CredentialsOf(const BrokeredCall& call);
 
+  // Before anything is looked up: false = it has failed.
+  bool Become(const BrokeredCall& call);
+
+  const In in_;
   KnownCredentials known_;
 };
 

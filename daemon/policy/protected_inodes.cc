@@ -4,7 +4,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/kernel/mountinfo.h"
 
 namespace agentmon {
 namespace {
@@ -18,6 +22,11 @@ uint32_t ProtectedInodes::StoppedOn(const struct stat& st, const std::vector<std
   if (now_ns >= fresh_until_ns_) {
     stopped_.clear();
     entries_ = 0;
+    served_.clear();
+    const auto mounts = ReadMountinfo("/proc/self/mountinfo");
+    for (const Mount& mount : mounts.ok() ? *mounts : std::vector<Mount>()) {
+      if (IsServedFileSystem(mount.fs_type)) served_.push_back(mount.mount_point);
+    }
     for (const std::string& root : roots) LookAt(root, stops);
     fresh_until_ns_ = now_ns + kFresh_ns;
   }
@@ -26,7 +35,15 @@ uint32_t ProtectedInodes::StoppedOn(const struct stat& st, const std::vector<std
   return found == stopped_.end() ? 0 : found->second;
 }
 
+bool ProtectedInodes::IsServed(absl::string_view path) const {
+  return std::any_of(served_.begin(), served_.end(), [&](const std::string& mount_point) {
+    return mount_point == "/" || path == mount_point ||
+           absl::StartsWith(path, absl::StrCat(mount_point, "/"));
+  });
+}
+
 void ProtectedInodes::LookAt(const std::string& path, const Stops& stops) {
+  if (IsServed(path)) return;
   struct stat st {};
   if (lstat(path.c_str(), &st) != 0) return;
   if (S_ISREG(st.st_mode) && st.st_nlink > 1) stopped_[{st.st_dev, st.st_ino}] |= stops(path);
@@ -46,9 +63,10 @@ void ProtectedInodes::LookThrough(int directory, const std::string& path, const 
     if (name == "." || name == "..") continue;
     if (++entries_ > kEntriesMax) break;
     if (entry->d_type != DT_REG && entry->d_type != DT_DIR && entry->d_type != DT_UNKNOWN) continue;
+    const std::string below = absl::StrCat(path, "/", name);
+    if (entry->d_type != DT_REG && IsServed(below)) continue;
     struct stat st {};
     if (fstatat(directory, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    const std::string below = absl::StrCat(path, "/", name);
     if (S_ISREG(st.st_mode) && st.st_nlink > 1) stopped_[{st.st_dev, st.st_ino}] |= stops(below);
     if (!S_ISDIR(st.st_mode) || depth >= kDeepest) continue;
     const int inner = openat(directory, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -37,10 +37,12 @@ class ProtectedInodes {
 
  private:
   void LookAt(const std::string& path, const Stops& stops);
+  bool IsServed(absl::string_view path) const;
   void LookThrough(int directory, const std::string& path, const Stops& stops, int depth);
 
   absl::flat_hash_map<std::pair<uint64_t, uint64_t>, uint32_t> stopped_;  // by device and inode
   size_t entries_ = 0;
+  std::vector<std::string> served_;  // mount points
   int64_t fresh_until_ns_ = 0;
 };
 

@@ -131,32 +131,20 @@ NotifyAnswer CallServer::Mediate(const Listener& listener, const MediatedCall& c
   BrokeredCall brokered = call_.ForBroker(call, request);
   brokered.cgroup_id = listener.cgroup_id;
   brokered.tgid = caller_.tgid;
+  if (served_.Meets(brokered)) {
+    kept_ = Kept::kNothing;  // it is recorded when it is done
+    return served_.Begin(listener.shared_from_this(), request,
+                         {call_, std::move(brokered), caller_, boot_ns_});
+  }
   Gate::Answer answer;
-  FileJudge judge;
-  judge.stops = [&](uint32_t operations, absl::string_view path, absl::string_view new_path, bool directory) {
-    if (absl::EndsWith(path, "/ptmx")) listener.gate->AddTerminalMaker(caller_.tgid);
-    answer = operations == policy::kRename && directory
-                 ? listener.gate->Move(path, new_path)
-                 : listener.gate->File(operations, path, new_path, directory);
-    return answer.stop;
-  };
-  judge.stops_other_names = [&](uint32_t operations, absl::string_view path, const struct stat& object) {
-    Gate::Answer other = listener.gate->OtherNames(operations, path, object);
-    if (other.stop) answer = std::move(other);
-    return answer.stop;
-  };
+  const FileJudge judge = JudgeOfGate(*listener.gate, caller_.tgid, &answer);
   result_ = broker_.Handle(brokered, judge);
   if (result_.path.empty()) call_.FindBases(call, request);
   kept_ = result_.only_reads ? Kept::kNothing : Kept::kBrokered;
   if (result_.only_reads) return {};
   if (result_.answer == BrokerAnswer::kStopped) {
-    Event event;
-    event.set_kind(result_.existed && call_.kind() == v1::CREATE ? v1::OPEN_WRITE : call_.kind());
-    event.mutable_file()->set_path(result_.path);
-    event.mutable_file()->set_new_path(result_.new_path);
-    event.mutable_file()->set_open_flags(brokered.open_flags);
-    event.mutable_file()->set_mode(brokered.mode);
-    KeepStop(std::move(event), std::move(answer.judgement), "broker", result_.error);
+    KeepStop(StoppedFileEvent(call_, brokered, result_), std::move(answer.judgement), "broker",
+             result_.error);
   } else if (result_.answer == BrokerAnswer::kContinue && deps_.dedupe != nullptr && !result_.path.empty()) {
     // Before it goes on: the fanotify source meets the same open at once.
     deps_.dedupe->OpenedForWriting(listener.cgroup_id, caller_.tgid, result_.path, boot_ns_);
@@ -193,6 +181,15 @@ Gate::Answer NamelessProgram() {
   return answer;
 }
 
+Gate::Answer ServedProgram() {
+  Gate::Answer answer;
+  answer.stop = true;
+  answer.judgement =
+      policy::BuiltinDenial("programs for a loader, behind a server",
+                            "what a loader is given on a mount behind a server cannot be judged");
+  return answer;
+}
+
 // Of a file that may be a known one, by its size; else nothing is opened.
 UniqueFd OpenContent(const FoundObject& object, const ProgramCopies& known) {
   if (!S_ISREG(object.st.st_mode) || !known.KnowsSize(object.st.st_size)) return {};
@@ -206,24 +203,35 @@ NotifyAnswer CallServer::CaptureExec(const Listener& listener, const MediatedCal
                                      const seccomp_notif& request) {
   ExecCall exec;
   if (!agentmon::CaptureExec(call, request, &exec)) return {false, EFAULT};
+  called_.cgroup_id = listener.cgroup_id;
+  called_.tid = tid_;
+  called_.tgid = caller_.tgid;
+  const bool served = served_.Meets(called_, exec.name);  // its mount's keeper asks about the file
   const CallerBase base = OpenCallerBase(tid_, caller_.tgid, exec.name);
   ExecPermit permit{caller_.tgid, base.error == 0 ? AskedPath(base) : "", exec.argv};
-  const FoundObject object = base.error == 0 ? FindObject(base, exec.follow) : FoundObject();
-  if (base.error == 0 && object.error == 0) {
-    std::vector<absl::string_view> argv(exec.argv.begin(), exec.argv.end());
-    Gate::Answer answer = listener.gate->Exec(object.path, permit.asked, argv, caller_.tgid);
-    if (!answer.stop) answer = JudgePayload(listener, object, argv);
+  const std::vector<absl::string_view> argv(exec.argv.begin(), exec.argv.end());
+  FoundObject object;
+  object.error = EACCES;
+  Gate::Answer answer;
+  if (served) {
+    answer = JudgePayload(listener, nullptr, argv);
+  } else if (base.error == 0) {
+    object = FindObject(base, exec.follow);
+  }
+  if (object.error == 0) {
+    answer = listener.gate->Exec(object.path, permit.asked, argv, caller_.tgid);
+    if (!answer.stop) answer = JudgePayload(listener, &object, argv);
     if (!answer.stop && object.st.st_nlink == 0) answer = NamelessProgram();
-    if (answer.stop) {
-      Event event;
-      event.set_kind(v1::EXEC);
-      event.set_exe(object.path);
-      event.mutable_exec()->set_filename(permit.asked);
-      for (const std::string& word : exec.argv) event.mutable_exec()->add_argv(word);
-      event.mutable_exec()->set_argv_cut(exec.argv_cut);
-      KeepStop(std::move(event), std::move(answer.judgement), "notify", EACCES);
-      return {false, EACCES};
-    }
+  }
+  if (answer.stop) {
+    Event event;
+    event.set_kind(v1::EXEC);
+    event.set_exe(served ? permit.asked : object.path);
+    event.mutable_exec()->set_filename(permit.asked);
+    for (const std::string& word : exec.argv) event.mutable_exec()->add_argv(word);
+    event.mutable_exec()->set_argv_cut(exec.argv_cut);
+    KeepStop(std::move(event), std::move(answer.judgement), "notify", EACCES);
+    return {false, EACCES};
   }
   if (deps_.verifier != nullptr && !deps_.verifier->Permit(tid_, caller_.tgid, exec.argv, exec.argv_cut))
     return {false, EAGAIN};
@@ -261,16 +269,18 @@ void CallServer::KeepExec(const ExecCall& exec, const std::string& asked, const 
 }
 
 // A loader that is given a program opens it as any file: nothing asks about an exec of it then.
-Gate::Answer CallServer::JudgePayload(const Listener& listener, const FoundObject& program,
+Gate::Answer CallServer::JudgePayload(const Listener& listener, const FoundObject* program,
                                       absl::Span<const absl::string_view> argv) {
   const size_t payload = LoaderPayload(argv);
   if (payload == 0) return {};
   const std::shared_ptr<const ProgramCopies> known = listener.gate->Programs();
-  if (!IsLoaderName(program.path)) {
-    const UniqueFd content = OpenContent(program, *known);
-    if (!content.valid() || !known->IsLoader(content.get(), program.st)) return {};
+  if (program != nullptr && !IsLoaderName(program->path)) {
+    const UniqueFd content = OpenContent(*program, *known);
+    if (!content.valid() || !known->IsLoader(content.get(), program->st)) return {};
   }
   const CallerName name{AT_FDCWD, std::string(argv[payload])};
+  // It is opened as any file, and nobody asks for its content then.
+  if (served_.Meets(called_, name)) return ServedProgram();
   const CallerBase base = OpenCallerBase(tid_, caller_.tgid, name);
   if (base.error != 0) return {};
   const FoundObject object = FindObject(base, true);
@@ -313,15 +323,9 @@ void CallServer::Push(const Listener& listener, const Event& event) {
 
 void CallServer::FinishFile(const Listener& listener) {
   const bool brokered = kept_ == Kept::kBrokered;
-  FileRecord record = call_.Describe(look_at_files_ && !brokered ? &resolver_ : nullptr, caller_, boot_ns_);
+  FileRecord record = brokered ? BrokeredRecord(call_, caller_, boot_ns_, result_)
+                               : call_.Describe(look_at_files_ ? &resolver_ : nullptr, caller_, boot_ns_);
   record.cgroup_id = listener.cgroup_id;
-  if (brokered && !result_.path.empty()) {
-    record.path = result_.path;
-    record.new_path = result_.new_path;
-  }
-  if (brokered && result_.existed && record.kind == v1::CREATE) record.kind = v1::OPEN_WRITE;
-  // Performed and done: no attempt any more.
-  if (brokered && result_.answer == BrokerAnswer::kDone && result_.error == 0) record.flags &= ~AM_F_AS_ASKED;
   if (!brokered && deps_.dedupe != nullptr && (record.kind == v1::CREATE || record.kind == v1::OPEN_WRITE)) {
     deps_.dedupe->OpenedForWriting(listener.cgroup_id, caller_.tgid, record.path, boot_ns_);
   }

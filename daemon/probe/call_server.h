@@ -18,6 +18,7 @@
 #include "daemon/probe/notify_pool.h"
 #include "daemon/probe/open_dedupe.h"
 #include "daemon/probe/record_queue.h"
+#include "daemon/probe/served_broker.h"
 #include "daemon/probe/unix_broker.h"
 
 namespace agentmon {
@@ -31,6 +32,7 @@ struct CallServerDeps {
   std::shared_ptr<ExecVerifier> verifier;  // may be null
   UnixMeans unix_means;
   NetworkMeans network;
+  ServedMeans served;
   bool tells_execs = false;  // what is let go is told as asked: there is no other source of processes
 };
 
@@ -40,7 +42,10 @@ struct CallServerDeps {
 class CallServer : public NotifyServer {
  public:
   explicit CallServer(CallServerDeps deps)
-      : deps_(std::move(deps)), unix_broker_(deps_.unix_means), network_(deps_.network) {}
+      : deps_(std::move(deps)),
+        unix_broker_(deps_.unix_means),
+        network_(deps_.network),
+        served_(deps_.served, deps_.queue, deps_.dedupe) {}
   NotifyAnswer Capture(const Listener& listener, const seccomp_notif& request) override;
   void Finish(const Listener& listener) override;
   void Lost() override { deps_.queue->CountLost(1); }
@@ -50,7 +55,8 @@ class CallServer : public NotifyServer {
   NotifyAnswer Mediate(const Listener& listener, const MediatedCall& call, const seccomp_notif& request);
   NotifyAnswer Exec(const Listener& listener, const MediatedCall& call, const seccomp_notif& request);
   NotifyAnswer CaptureExec(const Listener& listener, const MediatedCall& call, const seccomp_notif& request);
-  Gate::Answer JudgePayload(const Listener& listener, const FoundObject& program,
+  // program: null where it is not looked at, lying behind a server, and may be a loader.
+  Gate::Answer JudgePayload(const Listener& listener, const FoundObject* program,
                             absl::Span<const absl::string_view> argv);
   NotifyAnswer NameSocket(const Listener& listener, const SocketCall& call, const seccomp_notif& request);
   NotifyAnswer Network(const Listener& listener, const SocketCall& call, const seccomp_notif& request);
@@ -70,11 +76,13 @@ class CallServer : public NotifyServer {
   FileBroker broker_;
   UnixBroker unix_broker_;
   NetworkBroker network_;
+  ServedBroker served_;
   bool may_act_ = false, prepared_ = false;
   // Of the request in hand.
   enum class Kept { kNothing, kCall, kBrokered, kEvent, kNetwork };
   Kept kept_ = Kept::kNothing;
   FileCall call_;
+  BrokeredCall called_;  // of an exec: whose names they are
   BrokerResult result_;
   Event event_;
   std::vector<Event> network_events_;

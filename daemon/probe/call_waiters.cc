@@ -165,6 +165,10 @@ void CallWaiters::State::Work(Waiter& waiter) {
   if (cancel == Cancel::kGone) return;
   if (result == -EINTR) result = -call.interrupted();
   const int error = result < 0 ? static_cast<int>(-result) : 0;
+  if (result == kGoesOn) {
+    ContinueNotify(call.listener->fd.get(), call.request.id);
+    return call.finish(result);
+  }
   AnswerNotify(call.listener->fd.get(), call.request.id, error, error == 0 ? result : 0);
   call.finish(result);
 }
@@ -189,6 +193,7 @@ void CallWaiters::State::LookAtAll() {
     std::shared_ptr<const Listener> listener;
     uint64_t id;
     pid_t tid, tgid;
+    bool until_killed;
     Cancel cancel = Cancel::kNo;
   };
   std::vector<Look> looks;
@@ -197,14 +202,14 @@ void CallWaiters::State::LookAtAll() {
     for (const auto& waiter : waiters) {
       if (!waiter->performs) continue;
       const Call& call = *waiter->call;
-      looks.push_back(
-          {waiter, call.listener, call.request.id, static_cast<pid_t>(call.request.pid), call.tgid});
+      looks.push_back({waiter, call.listener, call.request.id, static_cast<pid_t>(call.request.pid),
+                       call.tgid, call.until_killed});
     }
   }
   for (Look& look : looks) {
     // Who waits for a server is busy with it: the holder must not answer it meanwhile.
     shared->TurnsOf(look.listener->cgroup_id).fetch_add(1, std::memory_order_relaxed);
-    if (SignalWaits(look.tid, look.tgid)) look.cancel = Cancel::kSignal;
+    if (!look.until_killed && SignalWaits(look.tid, look.tgid)) look.cancel = Cancel::kSignal;
     if (!NotifyIdValid(look.listener->fd.get(), look.id)) look.cancel = Cancel::kGone;
   }
   absl::MutexLock lock(&mutex);

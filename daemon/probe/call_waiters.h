@@ -8,6 +8,7 @@
 #include <linux/seccomp.h>
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -21,12 +22,16 @@ class CallWaiters {
  public:
   static constexpr int kMost = 64;       // calls at once, of all sessions
   static constexpr int kMostOfOne = 48;  // of one, so that others have room
+  // Of perform, in place of a value: the kernel may make the call.
+  static constexpr int64_t kGoesOn = INT64_MAX;
   static constexpr absl::Duration kLook = absl::Milliseconds(20);
 
   struct Call {
     std::shared_ptr<const Listener> listener;
     seccomp_notif request{};
     pid_t tgid = 0;  // of the caller
+    // No signal ends it but one that kills, as is so with calls on files.
+    bool until_killed = false;
     // Makes the call: -errno, or its value. -EINTR when the thread is called back.
     std::function<int64_t()> perform;
     // What the program sees of a call that a signal has ended.

@@ -83,13 +83,6 @@ bool IsUnwatchedFileSystem(absl::string_view fs_type) {
   return std::find(std::begin(kTypes), std::end(kTypes), fs_type) != std::end(kTypes);
 }
 
-bool IsServedFileSystem(absl::string_view fs_type) {
-  static constexpr absl::string_view kTypes[] = {"nfs", "nfs4", "cifs", "smb3", "ceph", "afs"};
-  if (fs_type == "fusectl") return false;
-  return absl::StartsWith(fs_type, "fuse") ||
-         std::find(std::begin(kTypes), std::end(kTypes), fs_type) != std::end(kTypes);
-}
-
 absl::Status FanotifyGroup::CheckSupport() {
   const UniqueFd root(open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!root.valid()) return ErrnoStatus(errno, "open /");

@@ -35,10 +35,6 @@ enum class FanotifyMode { kHear, kAsk };
 // True for file systems that are not watched: kernel interfaces, which would raise many events and mean
 // little.
 bool IsUnwatchedFileSystem(absl::string_view fs_type);
-// True for those that ask a server: opening an event's file there may hang the reader, so that its group
-// leaves them to another process (MountKeeper).
-bool IsServedFileSystem(absl::string_view fs_type);
-
 // Not thread-safe. Events name files, and where it is asked directories: no devices, pipes or sockets. The
 // reader's own accesses raise none: it is in another mount namespace.
 class FanotifyGroup {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "bpf/event_abi.h"
@@ -151,6 +152,9 @@ absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::share
 absl::StatusOr<bool> FanotifyProbe::FollowServed(const Session& session, UniqueFd keeper) {
   if (session.judge == nullptr) return false;
   ASSIGN_OR_RETURN(const std::vector<Mount> mounts, session.group->ServedMounts());
+  std::set<uint64_t> numbers;
+  for (const Mount& mount : mounts) numbers.insert(static_cast<uint64_t>(mount.id));
+  if (options_.served != nullptr) options_.served->Set(session.cgroup_id, std::move(numbers));
   const bool first = !served_->Has(session.cgroup_id) && (!mounts.empty() || keeper.valid());
   if (first) {
     ServedSession served;
@@ -163,6 +167,11 @@ absl::StatusOr<bool> FanotifyProbe::FollowServed(const Session& session, UniqueF
   }
   served_->Follow(session.cgroup_id, mounts);
   return first;
+}
+
+void FanotifyProbe::ForgetServed(uint64_t cgroup_id) {
+  served_->Remove(cgroup_id);
+  if (options_.served != nullptr) options_.served->Forget(cgroup_id);
 }
 
 UniqueFd FanotifyProbe::KeeperOf(uint64_t cgroup_id) const {
@@ -214,7 +223,7 @@ void FanotifyProbe::PolicyChanged(uint64_t cgroup_id) {
 }
 
 void FanotifyProbe::RemoveSession(uint64_t cgroup_id) {
-  served_->Remove(cgroup_id);
+  ForgetServed(cgroup_id);
   absl::MutexLock lock(&mutex_);
   const auto number = numbers_.find(cgroup_id);
   if (number == numbers_.end()) return;
@@ -321,7 +330,7 @@ void FanotifyProbe::Serve(uint64_t key, CallerIdentities& callers) {
     const auto first = FollowServed(*session, UniqueFd());
     if (!first.ok())
       LogWarning("mounts behind a server that are new are not asked: ", first.status().message());
-    if (FindSession(key >> 1) == nullptr) return served_->Remove(session->cgroup_id);  // it ended meanwhile
+    if (FindSession(key >> 1) == nullptr) return ForgetServed(session->cgroup_id);  // it ended meanwhile
     if (first.value_or(false) && options_.on_keeper) options_.on_keeper(session->cgroup_id);
     return;
   }

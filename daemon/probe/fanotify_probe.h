@@ -23,6 +23,7 @@
 #include "daemon/probe/probe.h"
 #include "daemon/probe/record_queue.h"
 #include "daemon/probe/served_mounts.h"
+#include "daemon/probe/served_places.h"
 
 namespace agentmon {
 
@@ -38,6 +39,7 @@ class FanotifyProbe : public Probe {
     size_t max_sessions = 100;  // of the 128 groups that root has by default, other programs need some
     std::shared_ptr<OpenDedupe> dedupe;    // shared with the notify probe; may be null
     std::shared_ptr<ExecPermits> permits;  // likewise
+    std::shared_ptr<ServedPlaces> served;  // likewise: where its sessions' mounts behind servers stand
     int verdict_threads = 2;
     NotifyShared* shared = nullptr;  // with the holder; may be null
     // A session that is asked has another mount keeper (KeeperOf) than before, or its first one. Any thread;
@@ -99,6 +101,7 @@ class FanotifyProbe : public Probe {
   std::shared_ptr<Session> FindSession(uint64_t number);
   // Has its mounts behind servers marked, where it is asked; the first time it gets a keeper. True for that.
   absl::StatusOr<bool> FollowServed(const Session& session, UniqueFd keeper);
+  void ForgetServed(uint64_t cgroup_id);
   absl::Status WatchSession(const Session& session, uint64_t number);
   void Record(const Session& session, const FanotifyEvent& event, CallerIdentities& callers);
 

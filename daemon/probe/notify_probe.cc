@@ -10,11 +10,14 @@ absl::Status NotifyProbe::Attach(RecordSink& sink) {
   pool.lanes = options_.lanes;
   pool.shared = options_.shared;
   pool.on_gone = options_.on_gone;
+  const auto waiters = std::make_shared<CallWaiters>(options_.shared);
   NetworkMeans network;
-  if (options_.judges_network) network = {std::make_shared<CallWaiters>(options_.shared), queue_};
+  if (options_.judges_network) network = {waiters, queue_};
+  ServedMeans served;
+  if (options_.served != nullptr) served = {options_.served, std::make_shared<CallMaker>(), waiters};
   pool.make_server = [deps =
                           CallServerDeps{calls_, queue_, options_.dedupe, options_.permits, options_.verifier,
-                                         options_.unix_means, network, options_.tells_execs}] {
+                                         options_.unix_means, network, served, options_.tells_execs}] {
     return std::make_unique<CallServer>(deps);
   };
   ASSIGN_OR_RETURN(pool_, NotifyPool::Start(std::move(pool)));

@@ -14,6 +14,7 @@
 #include "daemon/probe/open_dedupe.h"
 #include "daemon/probe/probe.h"
 #include "daemon/probe/record_queue.h"
+#include "daemon/probe/served_places.h"
 #include "daemon/probe/unix_broker.h"
 
 namespace agentmon {
@@ -32,6 +33,7 @@ class NotifyProbe : public Probe {
     std::shared_ptr<ExecPermits> permits;    // is told of execs that were judged; may be null
     std::shared_ptr<ExecVerifier> verifier;  // the same; may be null
     UnixMeans unix_means;
+    std::shared_ptr<ServedPlaces> served;                       // shared with the fanotify probe; may be null
     bool tells_execs = false;                                   // nobody else does
     bool judges_network = false;                                // the same of connects and sends
     std::function<void(uint64_t cgroup_id)> on_gone = nullptr;  // see NotifyPool; any thread

@@ -9,11 +9,12 @@ from harness import UID, end, wait_until
 
 
 class Mount:
-    """bindfs, which shows the folder `back` at `at`; into: in the mounts of that process."""
+    """bindfs, which shows the folder `back` at `at`; into: in the mounts of that process; over: another such mount, so that
+    this one's server has taken what it then waits for."""
 
-    def __init__(self, work, name="served", uid=UID, others=False, into=None):
-        self.back, self.at = work / f"{name}-back", work / name
-        for folder in (self.back, self.at):
+    def __init__(self, work, name="served", uid=UID, others=False, into=None, over=None):
+        self.back, self.at = over.at if over else work / f"{name}-back", work / name
+        for folder in (self.at, *(() if over else (self.back,))):
             folder.mkdir()
             os.chown(folder, uid, uid)
         # It makes the mount by itself, and needs no account for it.

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from fuse import Mount, mounted
-from harness import alive, one, select, wait_until
+from harness import UID, alive, one, select, wait_until
 from test_enforcement import TRY, policy
 
 SERVED = "file_rules: [{{name: no-secret, paths: ['{at}/secret/**'], operations: [open, read, list], decision: deny}}]\n"
@@ -214,3 +214,156 @@ def test_a_session_whose_mounts_cannot_be_marked_is_refused(own_daemon, work, py
         other = policy(work, SERVED.format(at=work / "elsewhere"), "other.yaml")
         mount.hang()
         assert own_daemon.run("true", cwd=work, options=other).status == 0  # no rule reaches into it
+
+
+CHANGES = {
+    "mkdir": ("os.mkdir('{at}/kept/d')", "mkdir"),
+    "rmdir": ("os.rmdir('{at}/kept/sub')", "rmdir"),
+    "unlink": ("os.unlink('{at}/kept/f')", "delete"),
+    "rename away": ("os.rename('{at}/kept/f', '{at}/gone')", "rename"),
+    "rename by a link": ("os.rename('way/kept/f', '{at}/gone')", "rename"),
+    "link": ("os.link('{at}/kept/f', '{at}/alias')", "link"),
+    "symlink": ("os.symlink('x', '{at}/kept/l')", "symlink"),
+    "chmod": ("os.chmod('{at}/kept/f', 0o600)", "chmod"),
+    "truncate": ("os.truncate('{at}/kept/f', 0)", "truncate"),
+    "create": ("open('{at}/kept/new', 'w')", "create"),
+    "write": ("open('{at}/kept/f', 'w')", "open_write"),
+    "relative": ("os.chdir('{at}/kept'); os.unlink('f')", "delete"),
+}
+
+
+@pytest.mark.parametrize("act", CHANGES)
+def test_a_file_behind_a_server_that_may_not_be_changed_is_not_changed(daemon, work, python, served, act):
+    code, kind = CHANGES[act]
+    code = code.format(at=served.at)
+    os.symlink(served.at, work / "way")
+
+    def lay_out(name):
+        served.put(f"{name}/f", "text")
+        (served.back / name / "sub").mkdir()
+        os.chown(served.back / name / "sub", UID, UID)
+
+    lay_out("kept")
+    lay_out("free")
+    options = policy(work, f"file_rules: [{{name: kept, paths: ['{served.at}/kept/**'], operations: [write, create, delete, "
+                           "rename, link, symlink, chmod, chown, mkdir, rmdir, mknod], decision: deny}]\n")
+    stopped = daemon.run(*python(TRY.format(act=code)), cwd=work, options=options)
+    assert stopped.out.decode().split() == ["EACCES"], stopped
+    row = one(select(daemon.events(stopped.name), enforced=True), kind=kind)
+    assert (row["rule"], row["mechanism"], row["errno_name"]) == ("kept", "broker", "EACCES"), row
+    assert row["path"].startswith(f"{served.at}/kept"), row
+    assert (served.back / "kept/f").read_text() == "text" and sorted(os.listdir(served.back / "kept")) == ["f", "sub"]
+    # Beside it the same is done, and recorded; and so it is without enforcement.
+    allowed = daemon.run(*python(TRY.format(act=code.replace("kept", "free"))), cwd=work, options=options)
+    assert allowed.out.decode().split() == ["done"], allowed
+    assert select(daemon.events(allowed.name), kind=kind)
+    shutil.rmtree(served.back / "free")
+    (served.back / "gone").unlink(missing_ok=True)
+    (served.back / "alias").unlink(missing_ok=True)
+    free = daemon.run(*python(TRY.format(act=code)), cwd=work, options=("--policy", "observe"))
+    assert free.out.decode().split() == ["done"], free
+
+
+def test_calls_that_wait_for_a_server_hold_up_no_other_session(own_daemon, work, python):
+    threads = """
+import os, sys, threading
+def call(i):
+    try:
+        os.mkdir(f"{sys.argv[1]}/d{i}")
+        done.append(i)
+    except OSError as e:
+        print(e, flush=True)
+done = []
+sys.stdin.readline()
+waiting = [threading.Thread(target=call, args=(i,)) for i in range(32)]
+for thread in waiting: thread.start()
+print("all wait", flush=True)
+for thread in waiting: thread.join()
+print(len(done), flush=True)
+"""
+    calls = "import os, sys\nfor line in sys.stdin:\n    os.mkdir('made'); os.rmdir('made'); print('done', flush=True)\n"
+    with mounted(work) as mount:
+        mount.put("plain", "hello")
+        options = rules(work, mount)
+        made = own_daemon.run(*python(threads, mount.at), cwd=work, options=options, input=b"go\n")  # the control
+        assert made.out.split()[-1] == b"32", made
+        for folder in mount.back.glob("d*"):
+            folder.rmdir()
+        busy = dict(cwd=work, options=options, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+        def wait_all(stuck):
+            mount.hang()
+            stuck.stdin.write("go\n")
+            stuck.stdin.flush()
+            assert stuck.stdout.readline() == "all wait\n"
+
+        with own_daemon.running(*python(threads, mount.at), **busy) as (stuck, _), \
+                own_daemon.running(*python(calls), **busy) as (other, _):
+            wait_all(stuck)
+            longest = 0.0
+            for _ in range(20):
+                start = time.monotonic()
+                other.stdin.write("\n")
+                other.stdin.flush()
+                assert other.stdout.readline() == "done\n"
+                longest = max(longest, time.monotonic() - start)
+            assert longest < 1, longest
+            assert stuck.poll() is None
+            mount.go_on()
+            assert stuck.stdout.readline() == "32\n"
+        for folder in mount.back.glob("d*"):
+            folder.rmdir()
+        # The end of a session, and of the daemon, with calls under way.
+        with own_daemon.running(*python(threads, mount.at), **busy) as (stuck, name):
+            wait_all(stuck)
+            start = time.monotonic()
+            assert own_daemon.stop() == 0
+            assert time.monotonic() - start < 10
+            own_daemon.start()
+            own_daemon.am("session", "stop", name)
+            wait_until(lambda: own_daemon.session(name)["state"] == "ended", 10, "it ended")
+
+
+def waits_in_server(program):
+    """A thread of that program waits for an answer of a FUSE server, or for somebody who does."""
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if not (folder / "cmdline").read_bytes().startswith(program.encode() + b"\0"):
+                continue
+            if any(word in (task / "stack").read_text() for word in ("request_wait_answer", "filename_create") for task in (folder / "task").iterdir()):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def test_a_server_that_has_taken_what_it_does_not_answer_keeps_no_daemon_from_ending(own_daemon, work, python):
+    """Then not even a signal that kills ends who waits for it, and who waits must not be the daemon."""
+    code = ("import os, sys, threading\n"
+            "known = os.open(sys.argv[1] + '/plain', os.O_PATH)\n"
+            "print('ready', flush=True)\n"
+            "sys.stdin.readline()\n"
+            "for act in (lambda: os.mkdir(sys.argv[1] + '/d'), lambda: open(f'/proc/self/fd/{known}')):\n"
+            "    threading.Thread(target=act).start()\n"
+            "print('wait', flush=True)\n")
+    with mounted(work, name="inner") as inner, mounted(work, name="outer", over=inner) as outer:
+        inner.put("plain", "hello")
+        options = rules(work, outer)
+        with own_daemon.running(*python(code, outer.at), cwd=work, options=options, stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, text=True) as (stuck, name):
+            assert stuck.stdout.readline() == "ready\n"
+            inner.hang()
+            try:
+                stuck.stdin.write("go\n")
+                stuck.stdin.flush()
+                assert stuck.stdout.readline() == "wait\n"
+                wait_until(lambda: waits_in_server("agentmon-mounts") and waits_in_server("agentmon-calls"), 10, "both wait")
+                own_daemon.kill()
+                own_daemon.start()
+                assert own_daemon.run("true", cwd=work, options=policy(work, "", "free.yaml")).status == 0
+                own_daemon.am("session", "stop", name)
+                assert own_daemon.stop() == 0
+                own_daemon.start()
+            finally:
+                inner.go_on()
+    wait_until(lambda: not keepers(), 10, "no keeper is left")
