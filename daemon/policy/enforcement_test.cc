@@ -33,6 +33,28 @@ std::string How(absl::string_view rule, const SessionMeans& means, const char* r
   return "";
 }
 
+TEST_CASE("of rules on reads that reach into a mount that is not marked none is enforced") {
+  constexpr char kFiles[] =
+      "defaults: {file_read: deny}\n"
+      "file_rules:\n"
+      "  - {name: below, paths: [\"/home/u/.ssh/**\"], operations: [read], decision: deny}\n"
+      "  - {name: anywhere, paths: [\"**/.env\"], operations: [read], decision: deny}\n"
+      "  - {name: above, paths: [\"/home/*/x\"], operations: [read], decision: deny}\n"
+      "  - {name: beside, paths: [\"/home/us/**\"], operations: [read], decision: deny}\n"
+      "  - {name: changes, paths: [\"/home/u/**\"], operations: [delete], decision: deny}\n";
+  SessionMeans means;
+  means.sources = {v1::FANOTIFY, v1::NOTIFY};
+  means.armed = true;
+  means.controls = {"file_read"};
+  for (const char* rule : {"below", "anywhere", "above", "beside", "default for file_read"})
+    CHECK(How(rule, means, kFiles) == "KERNEL fanotify");
+  means.unmarked = {{"/home/u", "fuse.sshfs", "its server has not answered yet"}};
+  for (const char* rule : {"below", "anywhere", "above", "default for file_read"})
+    CHECK(How(rule, means, kFiles) == "NONE ");
+  CHECK(How("beside", means, kFiles) == "KERNEL fanotify");
+  CHECK(How("changes", means, kFiles) == "KERNEL broker");
+}
+
 TEST_CASE("where no broker is in front, rules on changes are the kernel's when a change was tried") {
   constexpr char kFiles[] =
       "file_rules:\n"

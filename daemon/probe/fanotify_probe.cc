@@ -143,8 +143,9 @@ absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::share
   // Served before it is marked: the first question may come at once.
   absl::Status status = WatchSession(*session, number);
   if (status.ok()) status = session->group->MarkMounts().status();
+  const bool kept = keeper.valid();  // with its marks
   if (status.ok()) status = FollowServed(*session, std::move(keeper)).status();
-  if (status.ok()) served_->AwaitMarks(cgroup_id, kLongestMark);
+  if (status.ok() && !kept) served_->AwaitMarks(cgroup_id, kLongestMark);
   if (!status.ok()) RemoveSession(cgroup_id);
   return status;
 }

@@ -176,7 +176,9 @@ bool NotifyPool::State::ServeOne(ServingThread& thread, Listener& listener) {
   } else {
     slot.cgroup_id.store(0, std::memory_order_relaxed);
   }
-  return thread.since_ns.exchange(kIdle) != kReplaced;
+  if (thread.since_ns.exchange(kIdle) != kReplaced) return true;
+  if (listener.closed()) --listener.hung;
+  return false;
 }
 
 // Exceptions mean that memory is short: the record is lost, and the agent goes on where nothing is stopped.
@@ -186,7 +188,9 @@ void NotifyPool::State::Work(ServingThread& thread, Listener& listener) {
   NotifyAnswer answer;
   if (listener.closed()) answer = {false, EACCES};
   try {
-    if (listener.stuck < kStuckNothing) {
+    if (listener.closed() && listener.hung >= kHungMost) {
+      answer.error = EAGAIN;
+    } else if (listener.stuck < kStuckNothing) {
       answer = thread.server->Capture(listener, slot.request);
       captured = true;
     }
@@ -277,6 +281,8 @@ void NotifyPool::State::LookAfter(std::shared_ptr<State> self, ServingThread& th
   if (listener != nullptr && !listener->closed()) {
     if (!answered) ContinueNotify(listener->fd.get(), id);
     if (replace) ++listener->stuck;
+  } else if (listener != nullptr && replace) {
+    ++listener->hung;
   }
   if (replace) StartThread(self, thread.lane);
 }

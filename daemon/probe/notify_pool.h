@@ -5,7 +5,8 @@
 // while there is traffic: looking at a caller's memory or files can hang (a FUSE server that is stopped, or
 // that waits for us), and then the guard answers, and another thread takes the lane over. From then on less
 // is looked at for that session. Where calls may be stopped the guard does not answer: what a thread performs
-// for a caller may take its time, and its end is the answer.
+// for a caller may take its time, and its end is the answer. A session whose calls keep too many threads
+// fails with EAGAIN until one of them is through.
 //
 // A daemon that stands still as a whole is looked after by the holder, which then answers in its place. When
 // both read for a moment, the one that gets nothing hangs in the receiving call: the guard calls threads back
@@ -34,6 +35,7 @@ struct Listener : std::enable_shared_from_this<Listener> {
   UniqueFd fd;
   size_t lane = 0;
   std::atomic<int> stuck{0};   // threads that hung while looking at this session
+  std::atomic<int> hung{0};    // of them, where calls may be stopped, those that hang now
   std::shared_ptr<Gate> gate;  // null: its calls are recorded and never stopped
 
   // Whether calls may be stopped: then nothing goes on unjudged.
@@ -73,6 +75,7 @@ class NotifyPool {
   };
   static constexpr int kStuckNoFiles = 1;  // Listener::stuck at which files are not looked at any more
   static constexpr int kStuckNothing = 4;  // and at which requests are answered unread
+  static constexpr int kHungMost = 16;     // Listener::hung at which they fail
 
   static absl::StatusOr<std::unique_ptr<NotifyPool>> Start(Options options);
   ~NotifyPool();  // stops; what comes to the listeners afterwards waits for the holder

@@ -14,6 +14,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "common/kernel/seccomp_listener.h"
+#include "common/policy/testing/snapshots.h"
 #include "daemon/probe/notify_pool.h"
 #include "tests/host/filtered_child.h"
 #include "tests/host/program.h"
@@ -95,6 +96,44 @@ TEST_CASE("a session that keeps making threads hang is answered unread, and the 
   CHECK(WaitFor([&] { return behaviour->lost == 50 - NotifyPool::kStuckNothing; }));
   release.Notify();
   CHECK(WaitFor([&] { return behaviour->finished == NotifyPool::kStuckNothing; }));
+}
+
+TEST_CASE("where calls may be stopped a session has only so many threads that hang, and others go on") {
+  auto behaviour = std::make_shared<Behaviour>();
+  absl::Notification release;
+  behaviour->capture = [&](const Listener& listener) {
+    if (listener.cgroup_id == 1) release.WaitForNotification();
+  };
+  auto pool = StartPool(behaviour);
+  constexpr int kCallers = NotifyPool::kHungMost + 4;
+  FilteredChild bad([] {
+    std::vector<pid_t> callers;
+    for (int i = 0; i < kCallers; ++i) {
+      callers.push_back(fork());
+      if (callers.back() == 0) {
+        rmdir("/no/such/directory");
+        _exit(errno == EAGAIN ? 2 : 3);
+      }
+    }
+    int refused = 0;
+    for (const pid_t caller : callers) {
+      int status = 0;
+      waitpid(caller, &status, 0);
+      refused += WEXITSTATUS(status) == 2;
+    }
+    return refused;
+  });
+  FilteredChild good(Calls(100));
+  const auto current = std::make_shared<policy::CurrentSnapshot>(
+      policy::MakeBase("posture: enforce\ndefaults: {command: deny}\n"));
+  REQUIRE(pool->Add(1, bad.TakeListener(), std::make_shared<Gate>(current, std::vector<gid_t>())).ok());
+  REQUIRE(pool->Add(2, good.TakeListener()).ok());
+  bad.Go();
+  CHECK(WaitFor([&] { return behaviour->lost == kCallers - NotifyPool::kHungMost; }));
+  good.Go();
+  CHECK(good.Wait(10) == 0);
+  release.Notify();
+  CHECK(bad.Wait(10) == kCallers - NotifyPool::kHungMost);
 }
 
 TEST_CASE("a server that throws costs the record, not the call") {

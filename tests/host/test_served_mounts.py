@@ -197,6 +197,22 @@ def test_a_copy_of_a_program_behind_a_server_is_that_program(daemon, work, serve
     assert (row["rule"], row["mechanism"], row["errno_name"]) == ("no-id", "fanotify", "EPERM"), row
 
 
+@pytest.mark.parametrize("loads", ["a program there", "a program here, by a loader there"])
+def test_what_a_loader_is_given_behind_a_server_is_refused(daemon, work, served, loads):
+    loader = "/lib64/ld-linux-x86-64.so.2"
+    shutil.copy("/usr/bin/id", served.back / "copy")
+    shutil.copy(os.path.realpath(loader), served.back / "loader")
+    command = f"{loader} {served.at}/copy" if loads == "a program there" else f"{served.at}/loader /usr/bin/id"
+    ran = daemon.run("sh", "-c", command, cwd=work, options=("--policy", "observe"))
+    assert ran.status == 0 and b"uid=" in ran.out  # the control
+    options = policy(work, "command_rules: [{name: no-id, commands: [id], decision: deny}]\n")
+    stopped = daemon.run("sh", "-c", command, cwd=work, options=options)
+    assert stopped.status == 126 and b"uid=" not in stopped.out, stopped
+    row = one(select(daemon.events(stopped.name), enforced=True), kind="exec")
+    assert (row["mechanism"], row["errno_name"]) == ("notify", "EACCES"), row
+    assert row["rule"] == ("no-id" if "by a loader" in loads else "programs for a loader, behind a server"), row
+
+
 def test_a_session_whose_mounts_cannot_be_marked_is_refused(own_daemon, work, python):
     """A mount that asks its server about each permission, and whose server answers nothing."""
     with mounted(work, others=True) as mount:
