@@ -182,6 +182,8 @@ bool BecomeCaller(const CallerCredentials& caller) {
   Capabilities kept{};
   if (!GetCapabilities(&kept)) return false;
   for (const int i : {0, 1}) kept.permitted[i] &= static_cast<uint32_t>(caller.capabilities >> (32 * i));
+  // Who has its user's rights must not look into it, nor lead it: it is not in the session.
+  if (prctl(PR_SET_DUMPABLE, 0) != 0) return false;
   became_caller = SetEffective(kept, caller.capabilities);
   return became_caller;
 }

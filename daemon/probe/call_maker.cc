@@ -105,7 +105,10 @@ bool AskDaemon(int socket, const Packer& question) {
   return stop;
 }
 
-[[noreturn]] void MakeCall(int socket, absl::string_view bytes) {
+// Nothing else stays open: the end of another child, or of its parent, is seen by the last descriptor.
+[[noreturn]] void MakeCall(int given, absl::string_view bytes) {
+  const int socket = kChannelFd;
+  if (dup2(given, socket) != socket || syscall(SYS_close_range, socket + 1, ~0U, 0) != 0) _exit(1);
   BrokeredCall call;
   if (!UnpackCall(bytes, call)) _exit(1);
   FileJudge judge;

@@ -45,8 +45,9 @@ bool OpenWithRights(uid_t uid, gid_t gid, const std::vector<gid_t>& groups) {
 // What a FUSE mount that is its owner's alone wants to see: all of the owner's ids. What marking needs stays.
 bool BecomeOwner(uid_t uid, gid_t gid) {
   constexpr uint32_t kNeeded = 1u << CAP_SYS_ADMIN | 1u << CAP_DAC_READ_SEARCH;
-  if (prctl(PR_SET_KEEPCAPS, 1) != 0 || syscall(SYS_setgroups, 0, nullptr) != 0 ||
-      syscall(SYS_setresgid, gid, gid, gid) != 0 || syscall(SYS_setresuid, uid, uid, uid) != 0)
+  if (prctl(PR_SET_DUMPABLE, 0) != 0 || prctl(PR_SET_KEEPCAPS, 1) != 0 ||
+      syscall(SYS_setgroups, 0, nullptr) != 0 || syscall(SYS_setresgid, gid, gid, gid) != 0 ||
+      syscall(SYS_setresuid, uid, uid, uid) != 0)
     return false;
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2]{};

@@ -1,4 +1,5 @@
 """Reads on mounts of file systems that ask a server: asked as others are, and a server that hangs holds up nobody else."""
+import contextlib
 import os
 import pathlib
 import shutil
@@ -9,8 +10,11 @@ import time
 import pytest
 
 from fuse import Mount, mounted
-from harness import UID, alive, one, select, wait_until
+from harness import UID, alive, as_user, one, select, wait_until
 from test_enforcement import TRY, policy
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/dev/fuse") or shutil.which("bindfs") is None,
+                                reason="needs /dev/fuse and bindfs")
 
 SERVED = "file_rules: [{{name: no-secret, paths: ['{at}/secret/**'], operations: [open, read, list], decision: deny}}]\n"
 
@@ -27,16 +31,21 @@ def rules(work, mount, extra=""):
     return policy(work, SERVED.format(at=mount.at), extra=extra)
 
 
-def keepers():
-    """The mount keepers of this machine."""
+def named(program):
+    """Processes of that name."""
     found = []
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
-            if (folder / "cmdline").read_bytes().startswith(b"agentmon-mounts\0--mounts\0") and alive(int(folder.name)):
+            if (folder / "cmdline").read_bytes().startswith(program.encode() + b"\0") and alive(int(folder.name)):
                 found.append(int(folder.name))
         except OSError:
             continue
     return found
+
+
+def keepers():
+    """The mount keepers of this machine."""
+    return named("agentmon-mounts")
 
 
 def enforced(daemon, name):
@@ -197,6 +206,27 @@ def test_a_copy_of_a_program_behind_a_server_is_that_program(daemon, work, serve
     assert (row["rule"], row["mechanism"], row["errno_name"]) == ("no-id", "fanotify", "EPERM"), row
 
 
+def test_a_mount_that_another_one_covers_is_nobodys_concern(daemon, work, served):
+    subprocess.run(["mount", "-t", "tmpfs", "none", served.at], check=True)
+    try:
+        with daemon.running("sleep", "60", cwd=work, options=rules(work, served)) as (_, name):
+            assert enforced(daemon, name) == ("kernel", "fanotify")
+    finally:
+        subprocess.run(["umount", served.at], check=True)
+
+
+def test_a_session_of_root_is_asked_there_too(daemon, work, python):
+    with mounted(work, others=True) as mount:
+        mount.put("secret/f", "TOP")
+        code = "".join(TRY.format(act=act.format(at=mount.at)) for act in (
+            "open('{at}/secret/f').read()", "open('{at}/made', 'w').write('x')", "os.chmod('{at}/made', 0o600)",
+            "os.rename('{at}/made', '{at}/moved')", "os.unlink('{at}/moved')"))
+        stopped = daemon.run(*python(code), uid=0, cwd=work, options=("--allow-root", *rules(work, mount)))
+        assert stopped.out.decode().split() == ["EPERM"] + ["done"] * 4, stopped
+        free = daemon.run(*python(code), uid=0, cwd=work, options=("--allow-root", "--policy", "observe"))
+        assert free.out.decode().split() == ["done"] * 5, free  # the control
+
+
 @pytest.mark.parametrize("loads", ["a program there", "a program here, by a loader there"])
 def test_what_a_loader_is_given_behind_a_server_is_refused(daemon, work, served, loads):
     loader = "/lib64/ld-linux-x86-64.so.2"
@@ -342,14 +372,11 @@ print(len(done), flush=True)
 
 def waits_in_server(program):
     """A thread of that program waits for an answer of a FUSE server, or for somebody who does."""
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            if not (folder / "cmdline").read_bytes().startswith(program.encode() + b"\0"):
-                continue
-            if any(word in (task / "stack").read_text() for word in ("request_wait_answer", "filename_create") for task in (folder / "task").iterdir()):
+    for pid in named(program):
+        with contextlib.suppress(OSError):
+            if any(word in (task / "stack").read_text() for word in ("request_wait_answer", "filename_create")
+                   for task in pathlib.Path(f"/proc/{pid}/task").iterdir()):
                 return True
-        except OSError:
-            continue
     return False
 
 
@@ -374,6 +401,13 @@ def test_a_server_that_has_taken_what_it_does_not_answer_keeps_no_daemon_from_en
                 stuck.stdin.flush()
                 assert stuck.stdout.readline() == "wait\n"
                 wait_until(lambda: waits_in_server("agentmon-mounts") and waits_in_server("agentmon-calls"), 10, "both wait")
+                # It is the user's by its ids, and not in the session: the user must not look into it.
+                (child,) = [pid for pid in named("agentmon-calls") if
+                            f"Uid:\t{UID}\t{UID}" in pathlib.Path(f"/proc/{pid}/status").read_text()]
+                for name_in_proc in ("environ", "mem"):
+                    looks = [subprocess.run([*as_user(UID), "test", "-r", f"/proc/{pid}/{name_in_proc}"], check=False).returncode
+                             for pid in (stuck.pid, child)]  # the first one is the control
+                    assert looks == [0, 1], name_in_proc
                 own_daemon.kill()
                 own_daemon.start()
                 assert own_daemon.run("true", cwd=work, options=policy(work, "", "free.yaml")).status == 0
