@@ -335,7 +335,10 @@ absl::Status ObservationSet::AddMounts(uint64_t cgroup_id, pid_t pid, std::share
 absl::Status ObservationSet::HoldKeeper(uint64_t cgroup_id) {
   const UniqueFd channel = fanotify_->KeeperOf(cgroup_id);
   if (!channel.valid() || holder_ == nullptr) return absl::OkStatus();
-  return holder_->AddMounts(cgroup_id, channel.get());
+  const absl::Status held = holder_->AddMounts(cgroup_id, channel.get());
+  if (!absl::IsUnimplemented(held)) return held;
+  LogWarning("without a daemon nothing is asked on mounts behind a server: ", held.message());
+  return absl::OkStatus();
 }
 
 std::vector<UnmarkedMount> ObservationSet::Unmarked(uint64_t cgroup_id) const {

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <set>
 
@@ -152,10 +153,14 @@ absl::Status FanotifyProbe::AddSession(uint64_t cgroup_id, pid_t pid, std::share
 
 absl::StatusOr<bool> FanotifyProbe::FollowServed(const Session& session, UniqueFd keeper) {
   if (session.judge == nullptr) return false;
-  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, session.group->ServedMounts());
+  ASSIGN_OR_RETURN(std::vector<Mount> mounts, session.group->ServedMounts());
   std::set<uint64_t> numbers;
   for (const Mount& mount : mounts) numbers.insert(static_cast<uint64_t>(mount.id));
   if (options_.served != nullptr) options_.served->Set(session.cgroup_id, std::move(numbers));
+  // Another user's mount, of a server that hangs, is no matter of this session's.
+  mounts.erase(std::remove_if(mounts.begin(), mounts.end(),
+                              [&](const Mount& mount) { return !MayEnter(mount, session.user.fsuid); }),
+               mounts.end());
   const bool first = !served_->Has(session.cgroup_id) && (!mounts.empty() || keeper.valid());
   if (first) {
     ServedSession served;

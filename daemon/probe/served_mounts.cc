@@ -60,11 +60,21 @@ absl::StatusOr<UniqueFd> NewGroup() {
   UniqueFd group(fanotify_init(FAN_CLASS_CONTENT | FAN_UNLIMITED_QUEUE | FAN_UNLIMITED_MARKS |
                                    FAN_REPORT_TID | FAN_CLOEXEC | FAN_NONBLOCK,
                                O_RDONLY | O_CLOEXEC | O_LARGEFILE));
+  if (!group.valid() && errno == EMFILE)
+    return absl::ResourceExhaustedError("no fanotify groups are left (fs.fanotify.max_user_groups)");
   if (!group.valid()) return ErrnoStatus(errno, "fanotify_init");
   return group;
 }
 
 }  // namespace
+
+bool MayEnter(const Mount& mount, uid_t uid) {
+  if (uid == 0 || !absl::StartsWith(mount.fs_type, "fuse")) return true;
+  const std::vector<absl::string_view> options = absl::StrSplit(mount.super_options, ',');
+  return std::any_of(options.begin(), options.end(), [uid](absl::string_view option) {
+    return option == "allow_other" || option == absl::StrCat("user_id=", uid);
+  });
+}
 
 ServedMounts::~ServedMounts() {
   {

@@ -35,6 +35,10 @@ struct ServedSession {
   UniqueFd keeper;  // the end of a channel that the daemon before us had; else one is started
 };
 
+// Whether that user, and nobody else it may become, gets into the mount at all: a FUSE mount lets in its
+// owner alone, unless it says otherwise.
+bool MayEnter(const Mount& mount, uid_t uid);
+
 // Any thread. One thread of its own answers for all sessions: it waits for no server.
 class ServedMounts {
  public:

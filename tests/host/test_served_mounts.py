@@ -10,7 +10,7 @@ import time
 import pytest
 
 from fuse import Mount, mounted
-from harness import UID, alive, as_user, one, select, wait_until
+from harness import OTHER_UID, UID, alive, as_user, one, select, wait_until
 from test_enforcement import TRY, policy
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/fuse") or shutil.which("bindfs") is None,
@@ -213,6 +213,17 @@ def test_a_mount_that_another_one_covers_is_nobodys_concern(daemon, work, served
             assert enforced(daemon, name) == ("kernel", "fanotify")
     finally:
         subprocess.run(["umount", served.at], check=True)
+
+
+def test_a_mount_that_lets_only_another_user_in_is_nobodys_concern(daemon, work, python):
+    with mounted(work, uid=OTHER_UID) as mount:
+        mount.hang()
+        reaching = policy(work, "file_rules: [{name: no-secret, paths: ['**/secret/**'], operations: [open, read, list], decision: deny}]\n")
+        with daemon.running("sleep", "60", cwd=work, options=reaching) as (_, name):
+            assert enforced(daemon, name) == ("kernel", "fanotify")
+        look = daemon.run(*python(TRY.format(act=f"os.listdir('{mount.at}')") + TRY.format(act=f"os.mkdir('{mount.at}/d')")),
+                          cwd=work, options=reaching)
+        assert look.out.decode().split() == ["EACCES", "EACCES"], look
 
 
 def test_a_session_of_root_is_asked_there_too(daemon, work, python):
