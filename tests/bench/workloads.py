@@ -20,6 +20,8 @@ class Workload:
     outside: float = 1.01
     enforced: float = 0                          # under a policy; 0 = as inside
     reads: bool = False                          # own files only, and writes nothing
+    added_ns: int = 0                            # the budget of one operation, in place of a ratio
+    proxied: list = field(default_factory=list)  # argv of the same through a proxy
 
 
 @dataclass(frozen=True)
