@@ -81,7 +81,7 @@ class FanotifyProbe : public Probe {
     uint64_t cgroup_id = 0;
     std::atomic<bool> reading{false};
     std::atomic<uint64_t> turns{0};
-    int64_t answered_ns = 0;               // its last question; of the thread that has its turn
+    std::atomic<int64_t> answered_ns{0};   // its last question
     std::unique_ptr<FanotifyGroup> group;  // used by one thread at a time once it is added
     std::unique_ptr<OpenJudge> judge;      // null: nothing is asked
     std::shared_ptr<Gate> gate;            // the judge's
