@@ -40,6 +40,12 @@ int64_t NowNs() {
   return int64_t{ts.tv_sec} * 1'000'000'000 + ts.tv_nsec;
 }
 
+// The kernel writes it meanwhile, and its thread clears it for the next request: whoever acts on it makes sure
+// afterwards that the thread has not gone on.
+__attribute__((no_sanitize("thread"))) uint64_t IdOfRequest(const NotifySlot& slot) {
+  return *static_cast<const volatile decltype(slot.request.id)*>(&slot.request.id);
+}
+
 }  // namespace
 
 // One thread of the pool, hung or not.
@@ -265,7 +271,7 @@ void NotifyPool::State::LookAfter(std::shared_ptr<State> self, ServingThread& th
   if (since <= kIdle || now - since < kReceive_ns) return;
   const std::shared_ptr<Listener> listener = Find(thread.cgroup_id);
   const bool answered = thread.slot->cgroup_id == 0;
-  const uint64_t id = thread.slot->request.id;
+  const uint64_t id = IdOfRequest(*thread.slot);
   if (!answered && id == 0) {  // it comes back with nothing; again at the next tick when it was not there yet
     pthread_kill(thread.thread.native_handle(), kCallBack);
     return;
