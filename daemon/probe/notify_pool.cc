@@ -40,8 +40,8 @@ int64_t NowNs() {
   return int64_t{ts.tv_sec} * 1'000'000'000 + ts.tv_nsec;
 }
 
-// The kernel writes it meanwhile, and its thread clears it for the next request: whoever acts on it makes sure
-// afterwards that the thread has not gone on.
+// The kernel writes it meanwhile, and its thread clears it for the next request: whoever acts on it makes
+// sure afterwards that the thread has not gone on.
 __attribute__((no_sanitize("thread"))) uint64_t IdOfRequest(const NotifySlot& slot) {
   return *static_cast<const volatile decltype(slot.request.id)*>(&slot.request.id);
 }
