@@ -12,9 +12,7 @@
 //   holder  kTaken(cgroup, count)           the holder answers it no more; it had answered `count` requests
 //   daemon  kOnLoss(cgroup, LossAction) + descriptor of the cgroup's directory
 //                                           what becomes of it when no daemon comes; kRemove is for this too
-//   daemon  kAdd(cgroup, closed) + descriptor, kAddGroup(cgroup) + descriptor, kAddMounts(cgroup) +
-//   descriptor,
-//           kRemove(cgroup)
+//   daemon  kAdd(cgroup, closed), kAddGroup(cgroup), kAddMounts(cgroup), each + descriptor; kRemove(cgroup)
 //                                           at any time later; what is added, the daemon serves. closed = 1:
 //                                           nothing of it may go on unjudged but calls that name a socket,
 //                                           which the kernel judges; 3: nor these. kRemove is for all

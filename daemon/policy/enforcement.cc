@@ -120,8 +120,11 @@ class Lister {
   Means HowStopped(RuleKind kind, const policy::Rule& rule) const {
     switch (kind) {
       case RuleKind::kCommand:
-        if (means_.armed && Has(v1::FANOTIFY) && Has(v1::NOTIFY))
+        if (means_.armed && Has(v1::FANOTIFY) && Has(v1::NOTIFY)) {
+          const UnmarkedMount* mount = UnmarkedBelow(ProgramPaths(rule));
+          if (mount != nullptr) return NotAsked("programs", *mount);
           return {How::KERNEL, "fanotify, notify", ""};
+        }
         if (means_.armed && Has(v1::NOTIFY) && !Has(v1::PROCESS))
           return {
               How::ASKED, "notify",
@@ -174,12 +177,8 @@ class Lister {
       return {How::NONE, "", "the kernel asks nobody about files of procfs and sysfs"};
     if (!reads && !writes) return {How::NONE, "", "nothing is asked before a name is looked at"};
     if (reads && asks_reads) {
-      for (const UnmarkedMount& mount : means_.unmarked) {
-        if (ReachesInto(rule, mount.mount_point))
-          return {How::NONE, "",
-                  absl::StrCat("reads below ", mount.mount_point, " (", mount.fs_type,
-                               ") are not asked: ", mount.why)};
-      }
+      const UnmarkedMount* mount = UnmarkedBelow(rule.paths);
+      if (mount != nullptr) return NotAsked("reads", *mount);
     }
     const bool devices = SomeBelow(rule, {"/dev/"});
     if (means_.armed && (!reads || asks_reads) && (!writes || Has(v1::NOTIFY))) {
@@ -200,11 +199,29 @@ class Lister {
     const Means by_reads = Observed(v1::FANOTIFY, "fanotify"), by_writes = Observed(v1::NOTIFY, "notify");
     return !writes || by_writes.how == How::NONE ? by_reads : by_writes;
   }
-  // Whether it may speak of something at or below that directory: by the literal beginnings of its paths.
-  static bool ReachesInto(const policy::Rule& rule, absl::string_view directory) {
+  static Means NotAsked(absl::string_view what, const UnmarkedMount& mount) {
+    return {How::NONE, "",
+            absl::StrCat(what, " below ", mount.mount_point, " (", mount.fs_type,
+                         ") are not asked: ", mount.why)};
+  }
+  // Of a rule on commands; none = it may speak of programs anywhere. A name without a path counts in
+  // directories that only root can write to.
+  static std::vector<policy::Text> ProgramPaths(const policy::Rule& rule) {
+    if (rule.anywhere) return {};
+    return rule.commands;
+  }
+  // The first mount that is not marked of which something in that list may speak.
+  const UnmarkedMount* UnmarkedBelow(const std::vector<policy::Text>& paths) const {
+    const auto found =
+        std::find_if(means_.unmarked.begin(), means_.unmarked.end(),
+                     [&](const UnmarkedMount& mount) { return ReachInto(paths, mount.mount_point); });
+    return found == means_.unmarked.end() ? nullptr : &*found;
+  }
+  // Whether one may speak of something at or below that directory, by its literal beginning; no paths are
+  // all.
+  static bool ReachInto(const std::vector<policy::Text>& paths, absl::string_view directory) {
     const std::string below = absl::StrCat(directory == "/" ? "" : directory, "/");
-    return rule.paths.empty() ||
-           std::any_of(rule.paths.begin(), rule.paths.end(), [&](const policy::Text& path) {
+    return paths.empty() || std::any_of(paths.begin(), paths.end(), [&](const policy::Text& path) {
              const absl::string_view value = path.value;
              const size_t pattern = value.find_first_of("*?[{");
              if (value == directory || absl::StartsWith(value, below)) return true;

@@ -33,6 +33,26 @@ std::string How(absl::string_view rule, const SessionMeans& means, const char* r
   return "";
 }
 
+TEST_CASE("rules on programs that may lie on a mount that is not marked are not enforced") {
+  constexpr char kCommands[] =
+      "defaults: {command: deny}\n"
+      "command_rules:\n"
+      "  - {name: there, commands: [/home/u/bin/x], decision: deny}\n"
+      "  - {name: anywhere, commands: [x], anywhere: true, decision: deny}\n"
+      "  - {name: elsewhere, commands: [/usr/bin/x], decision: deny}\n"
+      "  - {name: trusted, commands: [x], decision: deny}\n";
+  SessionMeans means;
+  means.sources = {v1::FANOTIFY, v1::NOTIFY};
+  means.armed = true;
+  for (const char* rule : {"there", "anywhere", "elsewhere", "trusted", "default for command"})
+    CHECK(How(rule, means, kCommands) == "KERNEL fanotify, notify");
+  means.unmarked = {{"/home/u", "fuse.sshfs", "its server has not answered yet"}};
+  for (const char* rule : {"there", "anywhere", "default for command"})
+    CHECK(How(rule, means, kCommands) == "NONE ");
+  for (const char* rule : {"elsewhere", "trusted"})
+    CHECK(How(rule, means, kCommands) == "KERNEL fanotify, notify");
+}
+
 TEST_CASE("of rules on reads that reach into a mount that is not marked none is enforced") {
   constexpr char kFiles[] =
       "defaults: {file_read: deny}\n"

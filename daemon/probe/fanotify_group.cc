@@ -28,7 +28,6 @@ namespace agentmon {
 namespace {
 
 constexpr uint64_t kHeard = FAN_OPEN | FAN_CLOSE_WRITE;
-constexpr uint64_t kAsked = FAN_OPEN_PERM | FAN_OPEN_EXEC_PERM | FAN_CLOSE_WRITE | FAN_ONDIR;
 constexpr size_t kReadBytes = 4096;  // some 170 events, each with an open descriptor
 // Each of these waits until those before it are answered.
 constexpr size_t kAskedReadBytes = 8 * FAN_EVENT_METADATA_LEN;
@@ -52,11 +51,11 @@ absl::Status CheckOwnNamespace(int process, pid_t pid) {
 }
 
 // Never out of the root, and never through a link: a mark on a mount of the host would watch the host.
-UniqueFd OpenBelow(int root, const std::string& path) {
+UniqueFd OpenBelow(int root, const char* path) {
   open_how how{};
   how.flags = O_PATH | O_CLOEXEC | O_NOFOLLOW;
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
-  return UniqueFd(static_cast<int>(syscall(SYS_openat2, root, path.c_str(), &how, sizeof(how))));
+  return UniqueFd(static_cast<int>(syscall(SYS_openat2, root, path, &how, sizeof(how))));
 }
 
 absl::StatusOr<std::string> ReadFromStart(int fd) {
@@ -97,7 +96,15 @@ absl::Status FanotifyGroup::CheckSupport() {
 
 namespace {
 
-bool IsWatched(const Mount& mount) { return !IsUnwatchedFileSystem(mount.fs_type); }
+absl::StatusOr<UniqueFd> NewGroup(unsigned kind, unsigned file_flags) {
+  UniqueFd group(
+      fanotify_init(kind | FAN_CLOEXEC | FAN_NONBLOCK, O_RDONLY | O_CLOEXEC | O_LARGEFILE | file_flags));
+  if (!group.valid() && errno == EMFILE) {
+    return absl::ResourceExhaustedError("no fanotify groups are left (fs.fanotify.max_user_groups)");
+  }
+  if (!group.valid()) return ErrnoStatus(errno, "fanotify_init");
+  return group;
+}
 
 // Or the way to it leads through one that is: to look for it there may hang. Where the root is served, it is
 // no other than the rest.
@@ -110,6 +117,34 @@ bool IsServed(const Mount& mount, const std::vector<Mount>& mounts) {
 }
 
 }  // namespace
+
+FanotifyEvent EventOfMask(uint64_t mask) {
+  FanotifyEvent event;
+  event.opened = (mask & FAN_OPEN) != 0;
+  event.asks_open = (mask & FAN_OPEN_PERM) != 0;
+  event.asks_exec = (mask & FAN_OPEN_EXEC_PERM) != 0;
+  event.closed_after_write = (mask & FAN_CLOSE_WRITE) != 0;
+  event.directory = (mask & FAN_ONDIR) != 0;
+  return event;
+}
+
+// It must not lose a question: what is lost is allowed.
+absl::StatusOr<UniqueFd> NewAskedGroup(unsigned file_flags) {
+  return NewGroup(FAN_CLASS_CONTENT | FAN_UNLIMITED_QUEUE | FAN_UNLIMITED_MARKS | FAN_REPORT_TID, file_flags);
+}
+
+int MarkMountBelow(int group, int root, const char* mount_point, uint64_t number, uint64_t mask) {
+  const UniqueFd fd = OpenBelow(root, mount_point);
+  if (!fd.valid()) return errno;
+  struct statx st {};
+  // Nothing but the number of the mount, for which no server is asked. Another mount covers this path, or has
+  // taken its place meanwhile.
+  if (statx(fd.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &st) != 0) return errno;
+  if ((st.stx_mask & STATX_MNT_ID) == 0 || st.stx_mnt_id != number) return ESTALE;
+  char path[64];
+  snprintf(path, sizeof(path), "/proc/self/fd/%d", fd.get());
+  return fanotify_mark(group, FAN_MARK_ADD | FAN_MARK_MOUNT, mask, AT_FDCWD, path) == 0 ? 0 : errno;
+}
 
 absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Of(pid_t pid, FanotifyMode mode,
                                                                  UniqueFd group) {
@@ -127,16 +162,8 @@ absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Of(pid_t pid, Fano
 }
 
 absl::StatusOr<std::unique_ptr<FanotifyGroup>> FanotifyGroup::Create(pid_t pid, FanotifyMode mode) {
-  // One that is asked must not lose a question: what is lost is allowed.
-  const unsigned kind = mode == FanotifyMode::kHear
-                            ? FAN_CLASS_NOTIF
-                            : FAN_CLASS_CONTENT | FAN_UNLIMITED_QUEUE | FAN_UNLIMITED_MARKS | FAN_REPORT_TID;
-  UniqueFd group(
-      fanotify_init(kind | FAN_CLOEXEC | FAN_NONBLOCK, O_RDONLY | O_CLOEXEC | O_LARGEFILE | O_NOATIME));
-  if (!group.valid() && errno == EMFILE) {
-    return absl::ResourceExhaustedError("no fanotify groups are left (fs.fanotify.max_user_groups)");
-  }
-  if (!group.valid()) return ErrnoStatus(errno, "fanotify_init");
+  ASSIGN_OR_RETURN(UniqueFd group, mode == FanotifyMode::kHear ? NewGroup(FAN_CLASS_NOTIF, O_NOATIME)
+                                                               : NewAskedGroup(O_NOATIME));
   return Of(pid, mode, std::move(group));
 }
 
@@ -151,7 +178,10 @@ absl::StatusOr<int> FanotifyGroup::MarkMounts() {
   int marks = 0;
   const std::vector<Mount> mounts = ParseMountinfo(text);
   for (const Mount& mount : mounts) {
-    if (IsWatched(mount) && !IsServed(mount, mounts) && MarkMount(mount.id, mount.mount_point)) ++marks;
+    if (IsUnwatchedFileSystem(mount.fs_type) || IsServed(mount, mounts)) continue;
+    if (MarkMountBelow(group_.get(), root_.get(), mount.mount_point.c_str(), static_cast<uint64_t>(mount.id),
+                       asks() ? kFanotifyAsked : kHeard) == 0)
+      ++marks;
   }
   if (marks == 0) return absl::NotFoundError("none of the session's mounts could be marked");
   return marks;
@@ -162,24 +192,9 @@ absl::StatusOr<std::vector<Mount>> FanotifyGroup::ServedMounts() const {
   const std::vector<Mount> mounts = ParseMountinfo(text);
   std::vector<Mount> served;
   for (const Mount& mount : mounts) {
-    if (IsWatched(mount) && IsServed(mount, mounts)) served.push_back(mount);
+    if (!IsUnwatchedFileSystem(mount.fs_type) && IsServed(mount, mounts)) served.push_back(mount);
   }
   return served;
-}
-
-bool FanotifyGroup::MarkMount(int id, const std::string& mount_point) {
-  const UniqueFd fd = OpenBelow(root_.get(), mount_point);
-  if (!fd.valid()) return false;
-  struct statx st {};
-  // Another mount covers this path, or has taken its place meanwhile.
-  if (statx(fd.get(), "", AT_EMPTY_PATH, STATX_MNT_ID, &st) != 0 || (st.stx_mask & STATX_MNT_ID) == 0 ||
-      st.stx_mnt_id != static_cast<uint64_t>(id)) {
-    return false;
-  }
-  char path[64];
-  snprintf(path, sizeof(path), "/proc/self/fd/%d", fd.get());
-  return fanotify_mark(group_.get(), FAN_MARK_ADD | FAN_MARK_MOUNT, asks() ? kAsked : kHeard, AT_FDCWD,
-                       path) == 0;
 }
 
 void FanotifyGroup::Answer(int fd, bool allow) {
@@ -214,13 +229,8 @@ uint64_t FanotifyGroup::Read(const std::function<bool(const FanotifyEvent&)>& on
       if ((meta->mask & FAN_Q_OVERFLOW) != 0) ++lost;
       if (meta->fd < 0) continue;
       UniqueFd fd(meta->fd);
-      FanotifyEvent event;
+      FanotifyEvent event = EventOfMask(meta->mask);
       event.pid = meta->pid;
-      event.opened = (meta->mask & FAN_OPEN) != 0;
-      event.asks_open = (meta->mask & FAN_OPEN_PERM) != 0;
-      event.asks_exec = (meta->mask & FAN_OPEN_EXEC_PERM) != 0;
-      event.closed_after_write = (meta->mask & FAN_CLOSE_WRITE) != 0;
-      event.directory = (meta->mask & FAN_ONDIR) != 0;
       event.path = PathOfDescriptor(fd.get());
       event.fd = fd.get();
       const bool allow = on_event(event);

@@ -1,6 +1,7 @@
 // The fanotify group of one session, with marks on the mounts of the session's own mount namespace.
 #pragma once
 
+#include <sys/fanotify.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -29,12 +30,28 @@ struct FanotifyEvent {
   bool served = false;  // lies behind a server: there is no descriptor, or only one of a copy of the content
 };
 
+// By the mask that the kernel gives, FAN_*.
+FanotifyEvent EventOfMask(uint64_t mask);
+
+// What a group that is asked is marked for, and what of it waits for an answer.
+inline constexpr uint64_t kFanotifyAsked = FAN_OPEN_PERM | FAN_OPEN_EXEC_PERM | FAN_CLOSE_WRITE | FAN_ONDIR;
+inline constexpr uint64_t kFanotifyWaits = FAN_OPEN_PERM | FAN_OPEN_EXEC_PERM;
+
+// A group that is asked. file_flags: with which the files of its events are opened, besides those for
+// reading. ResourceExhausted when root has no groups left.
+absl::StatusOr<UniqueFd> NewAskedGroup(unsigned file_flags);
+
+// Marks the mount with that number, if it is what lies at that path: errno, 0 = done, ESTALE = it is not.
+// Never out of the root, and never through a link. Nothing but system calls.
+int MarkMountBelow(int group, int root, const char* mount_point, uint64_t number, uint64_t mask);
+
 // What a group is for: it hears of accesses afterwards, or is asked before.
 enum class FanotifyMode { kHear, kAsk };
 
 // True for file systems that are not watched: kernel interfaces, which would raise many events and mean
 // little.
 bool IsUnwatchedFileSystem(absl::string_view fs_type);
+
 // Not thread-safe. Events name files, and where it is asked directories: no devices, pipes or sockets. The
 // reader's own accesses raise none: it is in another mount namespace.
 class FanotifyGroup {
@@ -81,7 +98,6 @@ class FanotifyGroup {
   static absl::StatusOr<std::unique_ptr<FanotifyGroup>> Of(pid_t pid, FanotifyMode mode, UniqueFd group);
   FanotifyGroup(FanotifyMode mode, UniqueFd group, UniqueFd mountinfo, UniqueFd root)
       : mode_(mode), group_(std::move(group)), mountinfo_(std::move(mountinfo)), root_(std::move(root)) {}
-  bool MarkMount(int id, const std::string& mount_point);
   void Answer(int fd, bool allow);
 
   const FanotifyMode mode_;

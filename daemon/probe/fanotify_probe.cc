@@ -189,7 +189,29 @@ std::vector<uint64_t> FanotifyProbe::SessionsWithKeepers() const {
 }
 
 std::vector<UnmarkedMount> FanotifyProbe::Unmarked(uint64_t cgroup_id) const {
-  return served_ == nullptr ? std::vector<UnmarkedMount>() : served_->Unmarked(cgroup_id);
+  if (served_ == nullptr) return {};
+  std::vector<UnmarkedMount> unmarked = served_->Unmarked(cgroup_id);
+  absl::MutexLock lock(&mutex_);
+  const auto number = numbers_.find(cgroup_id);
+  if (number == numbers_.end()) return unmarked;
+  const std::vector<UnmarkedMount>& unkept = sessions_.at(number->second)->unkept;
+  unmarked.insert(unmarked.end(), unkept.begin(), unkept.end());
+  return unmarked;
+}
+
+void FanotifyProbe::NoteUnkept(Session& session, const absl::Status& status) {
+  std::vector<UnmarkedMount> unkept;
+  if (!status.ok()) {
+    const auto mounts = session.group->ServedMounts();
+    if (!mounts.ok())
+      unkept.push_back({"/", "which ones is not known", std::string(mounts.status().message())});
+    for (const Mount& mount : mounts.ok() ? *mounts : std::vector<Mount>()) {
+      if (MayEnter(mount, session.user.fsuid))
+        unkept.push_back({mount.mount_point, mount.fs_type, std::string(status.message())});
+    }
+  }
+  absl::MutexLock lock(&mutex_);
+  session.unkept = std::move(unkept);
 }
 
 absl::Status FanotifyProbe::WatchSession(const Session& session, uint64_t number) {
@@ -336,6 +358,7 @@ void FanotifyProbe::Serve(uint64_t key, CallerIdentities& callers) {
     const auto first = FollowServed(*session, UniqueFd());
     if (!first.ok())
       LogWarning("mounts behind a server that are new are not asked: ", first.status().message());
+    NoteUnkept(*session, first.status());
     if (FindSession(key >> 1) == nullptr) return ForgetServed(session->cgroup_id);  // it ended meanwhile
     if (first.value_or(false) && options_.on_keeper) options_.on_keeper(session->cgroup_id);
     return;

@@ -86,6 +86,7 @@ class FanotifyProbe : public Probe {
     std::unique_ptr<OpenJudge> judge;      // null: nothing is asked
     std::shared_ptr<Gate> gate;            // the judge's
     CallerCredentials user;
+    std::vector<UnmarkedMount> unkept;  // that came later and have no keeper; under the probe's lock
   };
 
   void Run();
@@ -102,6 +103,8 @@ class FanotifyProbe : public Probe {
   // Has its mounts behind servers marked, where it is asked; the first time it gets a keeper. True for that.
   absl::StatusOr<bool> FollowServed(const Session& session, UniqueFd keeper);
   void ForgetServed(uint64_t cgroup_id);
+  // What FollowServed has failed with, for Unmarked.
+  void NoteUnkept(Session& session, const absl::Status& status);
   absl::Status WatchSession(const Session& session, uint64_t number);
   void Record(const Session& session, const FanotifyEvent& event, CallerIdentities& callers);
 
@@ -121,7 +124,7 @@ class FanotifyProbe : public Probe {
   absl::Mutex closer_mutex_;
   bool closer_stops_ ABSL_GUARDED_BY(closer_mutex_) = false;
   std::vector<Session*> to_close_ ABSL_GUARDED_BY(closer_mutex_);
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   absl::flat_hash_map<uint64_t, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);  // by number
   absl::flat_hash_map<uint64_t, uint64_t> numbers_ ABSL_GUARDED_BY(mutex_);                   // by cgroup id
   uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 1;

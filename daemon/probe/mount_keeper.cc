@@ -2,10 +2,8 @@
 
 #include <fcntl.h>
 #include <linux/capability.h>
-#include <linux/openat2.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -21,6 +19,7 @@
 #include "common/base/clock.h"
 #include "common/kernel/own_program.h"
 #include "daemon/enforce/caller_lookup.h"
+#include "daemon/probe/fanotify_group.h"
 
 namespace agentmon {
 namespace {
@@ -30,8 +29,6 @@ constexpr char kOption[] = "--mounts";
 constexpr int kChannelFd = 3;  // of the keeper, when it starts
 constexpr int kGroupFd = 4;
 constexpr int kRootFd = 5;
-constexpr uint64_t kAsked = FAN_OPEN_PERM | FAN_OPEN_EXEC_PERM | FAN_CLOSE_WRITE | FAN_ONDIR;
-constexpr uint64_t kAsks = FAN_OPEN_PERM | FAN_OPEN_EXEC_PERM;
 constexpr size_t kChunk = 256 << 10;
 
 // Raw calls from here on: the C library would change all threads.
@@ -117,30 +114,13 @@ void MountKeeper::MarkInChild(const KeeperHead& asked, const char* mount_point) 
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   KeeperHead head = asked;
   head.type = KeeperMessageType::kMarked;
-  head.error = TryMark(mount_point, head.number);
+  head.error = MarkMountBelow(group_.get(), root_.get(), mount_point, head.number, kFanotifyAsked);
   if (head.error == EACCES && BecomeOwner(head.uid, head.gid)) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // the change took it away
-    head.error = TryMark(mount_point, head.number);
+    head.error = MarkMountBelow(group_.get(), root_.get(), mount_point, head.number, kFanotifyAsked);
   }
   [[maybe_unused]] const ssize_t n = send(channel_.get(), &head, sizeof(head), MSG_NOSIGNAL);
   _exit(0);
-}
-
-// errno; 0 = marked. Never out of the session's root, and never through a link.
-int MountKeeper::TryMark(const char* mount_point, uint32_t mount_id) {
-  open_how how{};
-  how.flags = O_PATH | O_CLOEXEC | O_NOFOLLOW;
-  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
-  const UniqueFd fd(static_cast<int>(syscall(SYS_openat2, root_.get(), mount_point, &how, sizeof(how))));
-  if (!fd.valid()) return errno;
-  struct statx st {};
-  // Nothing but the number of the mount, for which no server is asked.
-  if (statx(fd.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &st) != 0) return errno;
-  if ((st.stx_mask & STATX_MNT_ID) == 0 || st.stx_mnt_id != mount_id) return ESTALE;
-  char path[64];
-  snprintf(path, sizeof(path), "/proc/self/fd/%d", fd.get());
-  const int marked = fanotify_mark(group_.get(), FAN_MARK_ADD | FAN_MARK_MOUNT, kAsked, AT_FDCWD, path);
-  return marked == 0 ? 0 : errno;
 }
 
 void MountKeeper::StartReader() {
@@ -173,20 +153,24 @@ void MountKeeper::Read() {
     if (n == sizeof(event)) {
       Handle(event);
     } else if (n < 0 && errno != EAGAIN && errno != EINTR) {
-      KeeperHead head;
-      head.type = KeeperMessageType::kUnopened;
-      head.error = errno;
-      SendKeeperMessage(channel_.get(), head, {}, -1, MSG_DONTWAIT).IgnoreError();
+      TellUnopened(errno);
     }
     SetBusy(false);
   }
+}
+
+void MountKeeper::TellUnopened(int error) {
+  KeeperHead head;
+  head.type = KeeperMessageType::kUnopened;
+  head.error = error;
+  SendKeeperMessage(channel_.get(), head, {}, -1, MSG_DONTWAIT).IgnoreError();
 }
 
 void MountKeeper::Handle(const fanotify_event_metadata& event) {
   if (event.fd < 0) return;
   const UniqueFd file(event.fd);
   const bool allow = Ask(event);
-  if ((event.mask & kAsks) == 0) return;
+  if ((event.mask & kFanotifyWaits) == 0) return;
   const fanotify_response response{event.fd, static_cast<uint32_t>(allow ? FAN_ALLOW : FAN_DENY)};
   while (write(group_.get(), &response, sizeof(response)) < 0 && errno == EINTR) continue;
 }
@@ -197,8 +181,14 @@ bool MountKeeper::Ask(const fanotify_event_metadata& event) {
   head.tid = event.pid;
   head.mask = event.mask;
   head.sent_ns = SystemClock().BootNs();
-  if ((event.mask & FAN_OPEN_EXEC_PERM) != 0) head.size = lseek(event.fd, 0, SEEK_END);
-  const bool asks = (event.mask & kAsks) != 0;
+  if ((event.mask & FAN_OPEN_EXEC_PERM) != 0) {
+    head.size = lseek(event.fd, 0, SEEK_END);
+    if (head.size < 0) {  // whether it is a copy of a program that may not run cannot be told
+      TellUnopened(errno);
+      return false;
+    }
+  }
+  const bool asks = (event.mask & kFanotifyWaits) != 0;
   {
     absl::MutexLock lock(&mutex_);
     head.number = next_++;

@@ -43,12 +43,13 @@ class MountKeeper {
   // In a child: its rights are those of the mount's owner meanwhile, and it may hang.
   void Mark(const KeeperMessage& message);
   [[noreturn]] void MarkInChild(const KeeperHead& head, const char* mount_point);
-  int TryMark(const char* mount_point, uint32_t mount_id);
 
   void StartReader() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Read();
   // Room is made for another one while this one is busy.
   void SetBusy(bool busy);
+  // A file could not be looked at, and whoever asked is denied.
+  void TellUnopened(int error);
   void Handle(const fanotify_event_metadata& event);
   bool Ask(const fanotify_event_metadata& event);
   bool SendContent(uint32_t number, int file, int64_t size);

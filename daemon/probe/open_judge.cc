@@ -130,13 +130,7 @@ void OpenJudge::Finish(const FanotifyEvent& event, FanotifyGroup& group) {
 bool OpenJudge::DecideServedOpen(const FanotifyEvent& event) {
   const uint32_t operations = OperationsOfWaitingOpen(asker_.tid);
   Gate::Answer answer = gate_->File(operations, event.path);
-  if (answer.stop) {
-    Event stopped;
-    stopped.set_kind((operations & policy::kWrite) != 0 ? v1::OPEN_WRITE : v1::OPEN);
-    stopped.mutable_file()->set_path(event.path);
-    KeepStop(std::move(stopped), std::move(answer));
-    return false;
-  }
+  if (answer.stop) return StopOpen(event, operations, std::move(answer));
   record_ = records_.dedupe == nullptr || !records_.dedupe->TakeOpenedForWriting(
                                               cgroup_id_, asker_.identity.tgid, event.path, asker_.boot_ns);
   return true;
@@ -157,13 +151,7 @@ bool OpenJudge::DecideOpen(const FanotifyEvent& event) {
     answer = gate_->File(operations, event.path);
     if (!answer.stop && other_name) answer = gate_->OtherNames(operations, event.path, st);
   }
-  if (answer.stop) {
-    Event stopped;
-    stopped.set_kind((operations & policy::kWrite) != 0 ? v1::OPEN_WRITE : v1::OPEN);
-    stopped.mutable_file()->set_path(event.path);
-    KeepStop(std::move(stopped), std::move(answer));
-    return false;
-  }
+  if (answer.stop) return StopOpen(event, operations, std::move(answer));
   const bool for_writing =
       records_.dedupe != nullptr &&
       records_.dedupe->TakeOpenedForWriting(cgroup_id_, asker_.identity.tgid, event.path, asker_.boot_ns);
@@ -177,13 +165,7 @@ bool OpenJudge::DecideOpen(const FanotifyEvent& event) {
 // Programs look into every directory on their way: only what a rule names is stopped, and only that is told.
 bool OpenJudge::DecideList(const FanotifyEvent& event) {
   Gate::Answer answer = gate_->File(kLists, event.path, {}, true);
-  if (answer.stop && answer.by_rule) {
-    Event stopped;
-    stopped.set_kind(v1::OPEN);
-    stopped.mutable_file()->set_path(event.path);
-    KeepStop(std::move(stopped), std::move(answer));
-    return false;
-  }
+  if (answer.stop && answer.by_rule) return StopOpen(event, kLists, std::move(answer));
   ignore_ = true;
   return true;
 }
@@ -243,6 +225,14 @@ void OpenJudge::Record(const FanotifyEvent& event) {
   record.caller_uid = asker_.identity.uid;
   record.path = event.path;
   records_.queue->Push(EncodeFileRecord(record));
+}
+
+bool OpenJudge::StopOpen(const FanotifyEvent& event, uint32_t operations, Gate::Answer answer) {
+  Event stopped;
+  stopped.set_kind((operations & policy::kWrite) != 0 ? v1::OPEN_WRITE : v1::OPEN);
+  stopped.mutable_file()->set_path(event.path);
+  KeepStop(std::move(stopped), std::move(answer));
+  return false;
 }
 
 void OpenJudge::KeepStop(Event event, Gate::Answer answer) {

@@ -51,6 +51,7 @@ class OpenJudge {
   Gate::Answer JudgeCopy(const FanotifyEvent& event, const ExecPermits::Use& use,
                          absl::Span<const absl::string_view> argv);
   void Record(const FanotifyEvent& event);
+  bool StopOpen(const FanotifyEvent& event, uint32_t operations, Gate::Answer answer);  // false
   void KeepStop(Event event, Gate::Answer answer);
 
   const uint64_t cgroup_id_;

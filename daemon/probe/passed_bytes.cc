@@ -53,6 +53,8 @@ absl::StatusOr<PassedBytes> ReceiveBytes(int socket, int flags) {
     n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags);
   } while (n < 0 && errno == EINTR);
   if (n == 0 || (n < 0 && errno == ECONNRESET)) return absl::UnavailableError("the other side is gone");
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+    return absl::DeadlineExceededError("the other side does not answer");
   if (n < 0) return ErrnoStatus(errno, "receive from the other side");
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {

@@ -19,7 +19,8 @@ inline constexpr size_t kPassedBytesMost = 16 << 10;
 
 // False, with errno, when it was not sent.
 bool SendBytes(int socket, absl::string_view bytes, int fd = -1, int flags = 0);
-// Unavailable when the other side is gone.
+// Unavailable when the other side is gone; DeadlineExceeded when nothing came in the time that the socket or
+// MSG_DONTWAIT allows.
 absl::StatusOr<PassedBytes> ReceiveBytes(int socket, int flags = 0);
 
 }  // namespace agentmon

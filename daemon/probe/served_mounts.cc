@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/fanotify.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -25,7 +24,6 @@
 namespace agentmon {
 namespace {
 
-constexpr uint64_t kAsks = FAN_OPEN_PERM | FAN_OPEN_EXEC_PERM;
 constexpr uint64_t kWakeKey = 0;    // no cgroup has this id
 constexpr int kDeathsMost = 5;      // of a session's keepers: the next one would die as well
 constexpr int kEventFdsMost = 256;  // numbers that a keeper may have given events
@@ -44,26 +42,11 @@ void TakeOwner(const Mount& mount, const CallerCredentials& user, KeeperHead& he
 }
 
 FanotifyEvent EventOf(const KeeperMessage& question) {
-  FanotifyEvent event;
+  FanotifyEvent event = EventOfMask(question.head.mask);
   event.pid = question.head.tid;
-  event.asks_open = (question.head.mask & FAN_OPEN_PERM) != 0;
-  event.asks_exec = (question.head.mask & FAN_OPEN_EXEC_PERM) != 0;
-  event.closed_after_write = (question.head.mask & FAN_CLOSE_WRITE) != 0;
-  event.directory = (question.head.mask & FAN_ONDIR) != 0;
   event.path = question.text;
   event.served = true;
   return event;
-}
-
-absl::StatusOr<UniqueFd> NewGroup() {
-  // No O_NOATIME: a server may refuse it to whoever does not own the file.
-  UniqueFd group(fanotify_init(FAN_CLASS_CONTENT | FAN_UNLIMITED_QUEUE | FAN_UNLIMITED_MARKS |
-                                   FAN_REPORT_TID | FAN_CLOEXEC | FAN_NONBLOCK,
-                               O_RDONLY | O_CLOEXEC | O_LARGEFILE));
-  if (!group.valid() && errno == EMFILE)
-    return absl::ResourceExhaustedError("no fanotify groups are left (fs.fanotify.max_user_groups)");
-  if (!group.valid()) return ErrnoStatus(errno, "fanotify_init");
-  return group;
 }
 
 }  // namespace
@@ -113,21 +96,22 @@ absl::Status ServedMounts::Add(ServedSession known) {
   if (session->known.keeper.valid()) {
     RETURN_IF_ERROR(Begin(*session, std::move(session->known.keeper)));
   } else {
-    ASSIGN_OR_RETURN(UniqueFd group, NewGroup());
-    RETURN_IF_ERROR(WithContext(StartKeeper(*session, std::move(group)), "start a mount keeper"));
+    // No O_NOATIME: a server may refuse it to whoever does not own the file.
+    ASSIGN_OR_RETURN(session->group, NewAskedGroup(0));
+    RETURN_IF_ERROR(WithContext(StartKeeper(*session), "start a mount keeper"));
   }
   sessions_[session->known.cgroup_id] = session;
   return absl::OkStatus();
 }
 
-absl::Status ServedMounts::StartKeeper(Session& session, UniqueFd group) {
+// The group stays when it fails: with its last descriptor what waits there would be allowed.
+absl::Status ServedMounts::StartKeeper(Session& session) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     return ErrnoStatus(errno, "socketpair");
   UniqueFd own(ends[0]);
   const UniqueFd keepers(ends[1]);
-  RETURN_IF_ERROR(StartMountKeeper(keepers.get(), group.get(), session.known.root.get()));
-  session.group = std::move(group);
+  RETURN_IF_ERROR(StartMountKeeper(keepers.get(), session.group.get(), session.known.root.get()));
   return Begin(session, std::move(own));
 }
 
@@ -257,7 +241,8 @@ void ServedMounts::OnMessage(Session& session, KeeperMessage message) {
     case KeeperMessageType::kContent: {
       const auto question = contents_.find({session.known.cgroup_id, message.head.number});
       if (question == contents_.end()) return;
-      Answer(session, question->second, message.fd.get());
+      // Without the content it cannot be judged: the keeper's own answer is no.
+      if (message.fd.valid()) Answer(session, question->second, message.fd.get());
       contents_.erase(question);
       return;
     }
@@ -287,7 +272,7 @@ void ServedMounts::OnMarked(Session& session, const KeeperHead& head) {
 // What a program that is started holds is looked at only where its size is that of one that rules name.
 void ServedMounts::OnQuestion(Session& session, const KeeperMessage& message) {
   const KeeperHead& head = message.head;
-  const bool asks = (head.mask & kAsks) != 0;
+  const bool asks = (head.mask & kFanotifyWaits) != 0;
   if (asks && SystemClock().BootNs() - head.sent_ns > kKeeperPatience_ns) return;  // it was denied
   if ((head.mask & FAN_OPEN_EXEC_PERM) == 0 || !session.known.gate->Programs()->KnowsSize(head.size))
     return Answer(session, message, -1);
@@ -304,7 +289,7 @@ void ServedMounts::Answer(Session& session, const KeeperMessage& question, int c
   FanotifyEvent event = EventOf(question);
   event.fd = content;
   const bool allow = session.judge.Decide(event, callers_);
-  if ((question.head.mask & kAsks) != 0) {
+  if ((question.head.mask & kFanotifyWaits) != 0) {
     KeeperHead head;
     head.type = KeeperMessageType::kAnswer;
     head.number = question.head.number;
@@ -325,10 +310,10 @@ void ServedMounts::OnKeeperGone(Session& session) {
       const fanotify_response response{fd, FAN_DENY};
       while (write(session.group.get(), &response, sizeof(response)) == sizeof(response)) continue;
     }
-    if (++session.deaths <= kDeathsMost && session.group.valid())
-      started = StartKeeper(session, std::move(session.group));
+    if (++session.deaths <= kDeathsMost && session.group.valid()) started = StartKeeper(session);
     for (auto& [id, entry] : session.mounts) {
-      if (!started.ok()) entry.why = absl::StrCat("its keeper is gone: ", started.message());
+      if (!started.ok())
+        entry.why = absl::StrCat("its keeper is gone, and opens there wait: ", started.message());
       entry.marked = entry.marked && started.ok();
     }
   }

@@ -79,7 +79,7 @@ class ServedMounts {
   using SessionPtr = std::shared_ptr<Session>;
 
   absl::Status Start() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status StartKeeper(Session& session, UniqueFd group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status StartKeeper(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Begin(Session& session, UniqueFd channel) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   SessionPtr Find(uint64_t cgroup_id) const;
   void Run();

@@ -187,7 +187,9 @@ int main(void) {
     int at = 0, got;
     while ((got = read(fd, request + at, sizeof request - 1 - at)) > 0) {
       request[at += got] = 0;
-      if (strstr(request, "\r\n\r\n")) { if (write(fd, page, length) != length) break; break; }
+      if (!strstr(request, "\r\n\r\n")) continue;
+      write(fd, page, length);
+      break;
     }
     close(fd);
   }

@@ -20,7 +20,8 @@ class Mount:
         # It makes the mount by itself, and needs no account for it.
         caps = "+sys_admin,+dac_override"
         self.of = into or "self"
-        words = [*(("nsenter", f"--mount=/proc/{into}/ns/mnt", "--") if into else ()), "setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", f"--inh-caps={caps}", f"--ambient-caps={caps}",
+        words = [*(("nsenter", f"--mount=/proc/{into}/ns/mnt", "--") if into else ()), "setpriv", f"--reuid={uid}",
+                 f"--regid={uid}", "--clear-groups", f"--inh-caps={caps}", f"--ambient-caps={caps}",
                  "bindfs", "-f", *(() if others else ("--no-allow-other",)), self.back, self.at]
         self.server = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         self.line = wait_until(self.mounted, 10, "the mount is there").split()

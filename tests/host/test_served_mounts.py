@@ -2,6 +2,7 @@
 import contextlib
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import subprocess
@@ -190,6 +191,44 @@ def test_a_mount_that_comes_later_is_marked_too(own_daemon, work, python):
             assert session.opens(mount.at / "plain") == "done"
         finally:
             mount.close()
+
+
+# Puts a mount of ours where it lies into the mounts of a process, by system calls alone: open_tree, setns, move_mount.
+BRING = """
+import ctypes, os, sys
+libc, at, target = ctypes.CDLL(None, use_errno=True), -100, sys.argv[1].encode()
+tree = libc.syscall(428, at, target, 1)
+there = os.open(f"/proc/{sys.argv[2]}/ns/mnt", os.O_RDONLY)
+done = tree >= 0 and libc.setns(there, 0) == 0 and libc.syscall(429, tree, b"", at, target, 4) == 0
+os._exit(0 if done else ctypes.get_errno())
+"""
+
+
+def test_a_mount_that_comes_later_and_has_no_keeper_is_told_of(own_daemon, work, python):
+    """The daemon may open nothing more when it comes."""
+    for name in ("served", "next"):
+        (work / name).mkdir()
+    options = policy(work, SERVED.format(at=work / "served"))
+    with Opener(own_daemon, python(OPENS), cwd=work, options=options) as session, contextlib.ExitStack() as mounts:
+        assert enforced(own_daemon, session.name) == ("kernel", "fanotify")
+        inside = (own_daemon.cgroup(own_daemon.session(session.name)) / "cgroup.procs").read_text().split()[0]
+
+        def bring(name):
+            (work / name).rmdir()
+            mounts.enter_context(mounted(work, name=name))
+            subprocess.run(["/usr/bin/python3", "-c", BRING, work / name, inside], check=True)
+
+        limits = resource.prlimit(own_daemon.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(own_daemon.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            bring("served")
+            wait_until(lambda: "that are new are not asked" in own_daemon.log_text(), 10, "the daemon has seen it")
+        finally:
+            resource.prlimit(own_daemon.pid, resource.RLIMIT_NOFILE, limits)
+        rule = one(own_daemon.session(session.name)["policy"]["rules"], rule="no-secret")
+        assert rule["enforced"] == "none" and str(work / "served") in rule["why"], rule
+        bring("next")
+        wait_until(lambda: enforced(own_daemon, session.name) == ("kernel", "fanotify"), 10, "the next change of mounts mends it")
 
 
 def test_a_copy_of_a_program_behind_a_server_is_that_program(daemon, work, served):
